@@ -39,6 +39,17 @@ def examples() -> list[doctest.DocTest]:
     return found
 
 
+def unfenced(docstring: str) -> list[str]:
+    """The lines of examples outside a fence: on the API pages they would be quotations."""
+    lines, fenced = [], False
+    for line in map(str.strip, docstring.splitlines()):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif line.startswith(">>>") and not fenced:
+            lines.append(line)
+    return lines
+
+
 @pytest.mark.usefixtures("ordinary_settings")
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
 def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -48,6 +59,16 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.M
     failed, tried = runner.run(example, out=report.append)
     assert tried
     assert not failed, "".join(report)
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+def test_example_is_fenced(example: doctest.DocTest):
+    assert example.docstring is not None
+    assert unfenced(example.docstring) == []
+
+
+def test_unfenced_examples_are_seen():
+    assert unfenced("```python\n>>> 1\n1\n\n```\n>>> 2") == [">>> 2"]
 
 
 def test_decorated_functions_are_found():
