@@ -1,0 +1,115 @@
+"""memdsl: a functional DSL for kernel-memory layers in JAX."""
+
+from ._errors import SpecError as SpecError
+from .spec._capacity import (
+    AbstractCapacity as AbstractCapacity,
+    AbstractEviction as AbstractEviction,
+    AbstractMerge as AbstractMerge,
+    AddToNearest as AddToNearest,
+    All as All,
+    Budget as Budget,
+    Drop as Drop,
+    LeastUsed as LeastUsed,
+    LeaveOneOut as LeaveOneOut,
+    Oldest as Oldest,
+    Project as Project,
+    Random as Random,
+    Smallest as Smallest,
+    Window as Window,
+)
+from .spec._facts import (
+    degree as degree,
+    is_bounded as is_bounded,
+    is_finite as is_finite,
+    is_nonnegative as is_nonnegative,
+    rank as rank,
+)
+from .spec._feature import (
+    AbstractFeature as AbstractFeature,
+    Dpfp as Dpfp,
+    EluPlusOne as EluPlusOne,
+    Hedgehog as Hedgehog,
+    Identity as Identity,
+    L2Norm as L2Norm,
+    Linear as Linear,
+    RandomFourier as RandomFourier,
+    Relu as Relu,
+    Scale as Scale,
+    Silu as Silu,
+    Softmax as Softmax,
+    SumNorm as SumNorm,
+    Taylor as Taylor,
+)
+from .spec._gate import (
+    AbstractAdmission as AbstractAdmission,
+    AbstractGate as AbstractGate,
+    Always as Always,
+    Coherence as Coherence,
+    Decay as Decay,
+    DiagonalDecay as DiagonalDecay,
+    Keep as Keep,
+    LqNorm as LqNorm,
+    Never as Never,
+    Novelty as Novelty,
+    Reset as Reset,
+    Simplex as Simplex,
+    SoftThreshold as SoftThreshold,
+    Surprise as Surprise,
+    ValueDecay as ValueDecay,
+)
+from .spec._kernel import (
+    AbstractKernel as AbstractKernel,
+    Constant as Constant,
+    Dot as Dot,
+    Exp as Exp,
+    Polynomial as Polynomial,
+)
+from .spec._loss import (
+    AbstractLoss as AbstractLoss,
+    CrossEntropy as CrossEntropy,
+    Hinge as Hinge,
+    Huber as Huber,
+    Inner as Inner,
+    Power as Power,
+    Squared as Squared,
+)
+from .spec._memory import (
+    AbstractMemory as AbstractMemory,
+    Memory as Memory,
+    Network as Network,
+    Zero as Zero,
+    every as every,
+)
+from .spec._number import (
+    FromInput as FromInput,
+    InverseRoot as InverseRoot,
+    Knob as Knob,
+    Learned as Learned,
+    Number as Number,
+    Schedule as Schedule,
+)
+from .spec._radial import (
+    AbstractRadial as AbstractRadial,
+    Laplace as Laplace,
+    Matern32 as Matern32,
+    Matern52 as Matern52,
+    RBF as RBF,
+    RationalQuadratic as RationalQuadratic,
+)
+from .spec._read import (
+    Before as Before,
+    Evaluate as Evaluate,
+    Normalised as Normalised,
+    TopK as TopK,
+)
+from .spec._write import (
+    AbstractWrite as AbstractWrite,
+    Cholesky as Cholesky,
+    ConjugateGradient as ConjugateGradient,
+    Delta as Delta,
+    Descent as Descent,
+    GaussSeidel as GaussSeidel,
+    Hebb as Hebb,
+    Reweight as Reweight,
+    Ridge as Ridge,
+)

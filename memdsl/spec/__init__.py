@@ -1,0 +1,1 @@
+"""The nouns: frozen, hashable data that holds no arrays and chooses no execution."""

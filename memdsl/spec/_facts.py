@@ -1,0 +1,128 @@
+"""Facts about specs, by recursion. A new question is a new function, not a new method."""
+
+import math
+from typing import Any
+
+from ._capacity import All, Budget, LeaveOneOut, Window
+from ._gate import (
+    Decay,
+    DiagonalDecay,
+    LqNorm,
+    Simplex,
+    SoftThreshold,
+    ValueDecay,
+    admissions,
+    forgets,
+)
+from ._kernel import AbstractKernel
+from ._memory import Memory
+from ._write import AbstractWrite, Delta, Descent, Repeated, Ridge
+
+
+def is_finite(kernel: AbstractKernel) -> bool:
+    """Whether the kernel has finitely many features, so that a memory of it can be a matrix."""
+    return kernel.is_finite()
+
+
+def is_nonnegative(kernel: AbstractKernel) -> bool:
+    """Whether the kernel is never below 0, so that its weights can be normalised."""
+    return kernel.is_nonnegative()
+
+
+def is_bounded(kernel: AbstractKernel) -> bool:
+    """Whether `kernel(k, k)` is bounded over all keys, so that one step size is safe for all."""
+    return kernel.is_bounded()
+
+
+def rank(kernel: AbstractKernel, key_size: int) -> float:
+    """The number of features of the kernel on keys of a size, or `inf`."""
+    return kernel.rank(key_size)
+
+
+def degree(write: AbstractWrite) -> float:
+    """How a write depends on what it recalls: 0 not at all, 1 affinely, `inf` otherwise."""
+    return write.get_degree()
+
+
+def is_additive(memory: Memory) -> bool:
+    """Whether every pair is written without looking at the memory."""
+    return degree(memory.write) == 0
+
+
+def is_affine(memory: Memory) -> bool:
+    """Whether the state after a token is an affine function of the state before it."""
+    d = degree(memory.write)
+    return d == 0 or (d == 1 and not memory.read.needs_mass())
+
+
+def is_solved(memory: Memory) -> bool:
+    """Whether the memory is the minimiser of a ridge problem."""
+    return isinstance(memory.write, Ridge)
+
+
+def decays(memory: Memory) -> tuple[Any, ...]:
+    """The decays of the gate."""
+    return tuple(
+        g for g in forgets(memory.gate) if isinstance(g, Decay | DiagonalDecay | ValueDecay)
+    )
+
+
+def has_nonlinear_retention(memory: Memory) -> bool:
+    """Whether the gate acts on the numbers of the matrix one by one, not on the function."""
+    kinds = SoftThreshold | LqNorm | Simplex
+    return any(isinstance(g, kinds) for g in forgets(memory.gate))
+
+
+def needs_matrix(memory: Memory) -> bool:
+    """Whether a part of the memory speaks of the features of a key, so that it must be a matrix."""
+    diagonal = any(isinstance(g, DiagonalDecay) for g in forgets(memory.gate))
+    muon = isinstance(memory.write, Descent) and memory.write.orthogonalise
+    return diagonal or muon or has_nonlinear_retention(memory) or memory.initial is not None
+
+
+def needs_atoms(memory: Memory) -> bool:
+    """Whether the atoms must be kept: an infinite kernel, a bound on them, or a rule about them."""
+    on_atoms = isinstance(memory.write, Delta) and memory.write.on == "atoms"
+    return (
+        not is_finite(memory.kernel)
+        or not isinstance(memory.capacity, All)
+        or bool(admissions(memory.gate))
+        or memory.read.top() is not None
+        or on_atoms
+    )
+
+
+def slots(memory: Memory) -> float:
+    """How many atoms are held at most, `inf` where nothing bounds them."""
+    capacity = memory.capacity
+    extra = isinstance(capacity, Budget) and isinstance(capacity.evict, LeaveOneOut)
+    return capacity.slots() + extra
+
+
+def is_windowed(memory: Memory) -> bool:
+    """Whether the latest atoms are kept and nothing else decides."""
+    return isinstance(memory.capacity, Window)
+
+
+def pairs_per_token(write: AbstractWrite) -> int:
+    """How many pairs a token writes."""
+    return write.count if isinstance(write, Repeated) else 1
+
+
+def one_pair(write: AbstractWrite) -> AbstractWrite:
+    """The write of one pair."""
+    return write.write if isinstance(write, Repeated) else write
+
+
+def own_keys(write: AbstractWrite) -> tuple[str, ...]:
+    """The further streams of keys that a write takes: `erase_keys`, `remove_keys`."""
+    inner = one_pair(write)
+    if not isinstance(inner, Delta):
+        return ()
+    streams = [("erase_keys", inner.erase), ("remove_keys", inner.remove)]
+    return tuple(name for name, choice in streams if choice == "own")
+
+
+def is_unbounded(memory: Memory) -> bool:
+    """Whether the number of atoms grows without end."""
+    return needs_atoms(memory) and slots(memory) == math.inf
