@@ -1,8 +1,9 @@
-"""How the perceptrons' settings of `memdsl run digits` were chosen: a grid, on the training half alone.
+"""How the perceptrons' settings of `memdsl run digits` were chosen: a grid, on the training half.
 
-Two cuts of the 898 training rows keep a quarter for validation: the last quarter (other writers than
-the rest, as in the real test) and a random one. A setting's score is its validation accuracy averaged
-over ten epochs, five seeds and both cuts, so that one setting serves every number of epochs.
+Two cuts of the 898 training rows keep a quarter for validation: the last quarter (other writers
+than the rest, as in the real test) and a random one. A setting's score is its validation accuracy
+averaged over ten epochs, five seeds and both cuts, so that one setting serves every number of
+epochs.
 
     python benchmarks/tune_digits.py
 """
@@ -15,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from memdsl.experiments import Perceptron, cross_entropy, digits
+
+from memdsl.experiments import cross_entropy, digits, Perceptron
 
 
 EPOCHS, BATCH, HIDDEN, SEEDS = 10, 25, 64, 5

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memdsl.experiments import RECALL_TASKS, RecallTask, digits
+from memdsl.experiments import digits, RECALL_TASKS, RecallTask
 
 
 def last_value_of(tokens, position):
@@ -26,7 +26,10 @@ def test_every_recall_label_is_the_last_value_written_for_its_key(name):
 
 
 @given(
-    keys=st.integers(1, 6), writes=st.integers(1, 3), more=st.integers(0, 9), seed=st.integers(0, 99)
+    keys=st.integers(1, 6),
+    writes=st.integers(1, 3),
+    more=st.integers(0, 9),
+    seed=st.integers(0, 99),
 )
 @settings(max_examples=30, deadline=None)
 def test_recall_sequences_are_pairs_then_each_key_once_between_fillers(keys, writes, more, seed):

@@ -24,7 +24,11 @@ class Epoch(NamedTuple):
 def cross_entropy(
     logits: Float[Array, "batch label"], labels: Int[Array, " batch"]
 ) -> Float[Array, ""]:
-    r"""The mean cross-entropy $-\frac1B\sum_b \log\mathrm{softmax}(\text{logits}_b)_{\text{label}_b}$.
+    r"""The mean cross-entropy of softmax predictions.
+
+    $$-\frac1B \sum_b \log \mathrm{softmax}(z_b)_{\ell_b}$$
+
+    with logits $z_b$ and label $\ell_b$ of row b.
 
     ```python
     >>> import jax.numpy as jnp
@@ -51,17 +55,17 @@ class Perceptron(eqx.Module):
 
     def __init__(self, inputs: int, hidden: int, labels: int, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
-        self.first = jax.random.normal(one, (inputs, hidden)) * (2 / inputs) ** 0.5
-        self.first_bias = jnp.zeros(hidden)
-        self.second = jax.random.normal(two, (hidden, labels)) / hidden**0.5
-        self.second_bias = jnp.zeros(labels)
+        self.first = jax.random.normal(one, (inputs, hidden), jnp.float32) * (2 / inputs) ** 0.5
+        self.first_bias = jnp.zeros(hidden, jnp.float32)
+        self.second = jax.random.normal(two, (hidden, labels), jnp.float32) / hidden**0.5
+        self.second_bias = jnp.zeros(labels, jnp.float32)
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " label"]:
         return jax.nn.relu(x @ self.first + self.first_bias) @ self.second + self.second_bias
 
 
 def minibatches(rng: np.random.Generator, rows: int, batch: int) -> Int[np.ndarray, "step batch"]:
-    """Cuts shuffled row numbers into whole minibatches; the rows left over wait for another epoch."""
+    """Cuts shuffled row numbers into whole minibatches; rows left over wait for another epoch."""
     steps = rows // batch
     return rng.permutation(rows)[: steps * batch].reshape(steps, batch)
 

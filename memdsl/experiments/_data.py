@@ -1,4 +1,4 @@
-"""The data of the experiments: scikit-learn's digits, and two associative-recall tasks drawn afresh."""
+"""The data of the experiments: scikit-learn's digits, and two tasks of associative recall."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -27,9 +27,9 @@ def digits() -> Classification:
 
     $$x \leftarrow \frac{x/16 - \mu}{\lVert x/16 - \mu \rVert}$$
 
-    with $\mu$ the mean of the *training* half, so that nothing of the test half enters. The rows are
-    in the order of the original collection, whose two halves come from different writers: the test
-    is harder than a random cut would be.
+    with $\mu$ the mean of the *training* half, so that nothing of the test half enters. The rows
+    are in the order of the original collection, whose two halves come from different writers: the
+    test is harder than a random cut would be.
 
     **Returns:**
 
@@ -81,8 +81,8 @@ class RecallTask:
        probability proportional to $i^{a-1}$, a = `power`. Everything else is filler.
     4. At each of these later keys, the answer is the value the key was paired with **last**.
 
-    With `writes=1` this is the MQAR task; with more, every earlier value of a key is a wrong answer,
-    which tells memories that overwrite from memories that add up.
+    With `writes=1` this is the MQAR task; with more, every earlier value of a key is a wrong
+    answer, which tells memories that overwrite from memories that add up.
 
     **Arguments:**
 
@@ -109,9 +109,10 @@ class RecallTask:
 
     ```
 
-    Arora et al., "Zoology" (2023), appendix A, there with `writes=1`; the second writes are the idea
-    of setting 2 in Schlag et al., "Linear Transformers Are Secretly Fast Weight Programmers" (2021).
-    Different from Zoology: fillers are never replaced by random tokens.
+    Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models" (2023),
+    there with `writes=1`; the second writes are the idea of setting 2 in Schlag et al., "Linear
+    Transformers Are Secretly Fast Weight Programmers" (2021). Different from Zoology: fillers are
+    never replaced by random tokens.
     """
 
     keys: int
@@ -177,9 +178,8 @@ class RecallTask:
         tokens = np.zeros((count, self.time), np.int32)
         tokens[:, 0 : self.context : 2] = np.take_along_axis(keys, owner, axis=1)
         tokens[:, 1 : self.context : 2] = values
-        last = pairs - 1 - np.stack(
-            [np.argmax(owner[:, ::-1] == key, axis=1) for key in range(self.keys)], axis=1
-        )
+        backwards = [np.argmax(owner[:, ::-1] == key, axis=1) for key in range(self.keys)]
+        last = pairs - 1 - np.stack(backwards, axis=1)
         answers = np.take_along_axis(values, last, axis=1)
 
         weights = self.power * np.arange(1, self.slots + 1) ** (self.power - 1)

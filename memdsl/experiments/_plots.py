@@ -1,0 +1,100 @@
+"""The pictures of a run: learning curves, and accuracy a memory."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+import numpy as np
+
+from ._report import Row, share, write_atomically
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def _figure(columns: int, width: float, height: float) -> tuple["Figure", list["Axes"]]:
+    """A figure that needs no display and touches no global state of matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, columns, squeeze=False)[0].tolist()
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color="0.9", linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    write_atomically(path, out.getvalue())
+
+
+def _curves(
+    ax: "Axes", names: Sequence[str], history: Sequence[Row], x: str, y: str
+) -> dict[str, Any]:
+    """One line a name, the mean over seeds, in a band from the worst seed to the best."""
+    from matplotlib import colormaps
+
+    palette = colormaps["tab10" if len(names) <= 10 else "tab20"].colors  # pyright: ignore[reportAttributeAccessIssue]
+    colours = {name: palette[i % len(palette)] for i, name in enumerate(names)}
+    for name in names:
+        points = [p for p in history if p["name"] == name]
+        at = sorted({p[x] for p in points})
+        values = [[p[y] for p in points if p[x] == t] for t in at]
+        mean = [float(np.mean(v)) for v in values]
+        ax.plot(at, mean, color=colours[name], label=name, linewidth=1.8, marker="o", markersize=3)
+        if max(map(len, values)) > 1:
+            low, high = [min(v) for v in values], [max(v) for v in values]
+            ax.fill_between(at, low, high, color=colours[name], alpha=0.15, linewidth=0)
+    return colours
+
+
+def draw_digits(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws test accuracy against epochs, one curve a learner."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    seeds = len({row["seed"] for row in rows})
+    figure, (ax,) = _figure(1, 7, 4.5)
+    _curves(ax, names, history, "epoch", "test_accuracy")
+    ax.set_xlabel("epochs (passes over the 898 training rows)")
+    ax.set_ylabel("accuracy on the 899 test rows")
+    ax.set_xticks(range(1, max(p["epoch"] for p in history) + 1))
+    band = f", mean of {seeds} seeds (band: worst to best)" if seeds > 1 else ""
+    ax.set_title(f"Digits: a growing layer and a perceptron{band}", fontsize=11)
+    ax.legend(loc="lower right", frameon=False)
+    _save(figure, path)
+
+
+def draw_recall(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws accuracy against training steps, and the last accuracy with state size and seconds."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    last = {n: [r["accuracy"] for r in rows if r["name"] == n] for n in names}
+    order = sorted(names, key=lambda n: float(np.mean(last[n])))
+    figure, (left, right) = _figure(2, 12, 1.8 + max(3.2, 0.34 * len(names)))
+    colours = _curves(left, names, history, "step", "accuracy")
+    left.set_xlabel("training steps")
+    left.set_ylabel("accuracy at the questions of 512 test sequences")
+    left.set_ylim(-0.02, 1.02)
+    left.legend(frameon=False, fontsize=8)
+    left.set_title("While training", fontsize=11)
+
+    right.barh(order, [float(np.mean(last[n])) for n in order], color=[colours[n] for n in order])
+    for y, name in enumerate(order):
+        mine = [r for r in rows if r["name"] == name]
+        right.plot(last[name], [y] * len(mine), "k.", markersize=4)
+        seconds = float(np.mean([r["seconds"] for r in mine]))
+        accuracy, state = share(float(np.mean(last[name]))), mine[0]["state_size"]
+        text = f"{accuracy}   {state} floats   {seconds:.0f} s"
+        right.text(1.02, y, text, va="center", fontsize=8)
+    right.set_xlim(0, 1.5)
+    right.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    right.set_xlabel("accuracy (dots: seeds), state a layer and sequence, seconds a run")
+    right.set_title("At the last test", fontsize=11)
+    figure.suptitle(f"Associative recall: {rows[0]['task']}")
+    _save(figure, path)
