@@ -1,6 +1,20 @@
 """memdsl: a functional DSL for kernel-memory layers in JAX."""
 
 from ._errors import SpecError as SpecError
+from .plan import (
+    Cost as Cost,
+    Dims as Dims,
+    empty as empty,
+    evaluate as evaluate,
+    Plan as Plan,
+    plan as plan,
+    Requirement as Requirement,
+    Rule as Rule,
+    RULES as RULES,
+    run as run,
+    signals as signals,
+    step as step,
+)
 from .spec._capacity import (
     AbstractCapacity as AbstractCapacity,
     AbstractEviction as AbstractEviction,
@@ -64,6 +78,21 @@ from .spec._kernel import (
     Exp as Exp,
     Polynomial as Polynomial,
 )
+from .spec._layer import (
+    AbstractLayer as AbstractLayer,
+    Conv as Conv,
+    Dense as Dense,
+    Embed as Embed,
+    Flatten as Flatten,
+    Grown as Grown,
+    Layer as Layer,
+    Map as Map,
+    Mlp as Mlp,
+    Norm as Norm,
+    Repeat as Repeat,
+    Residual as Residual,
+    Unembed as Unembed,
+)
 from .spec._loss import (
     AbstractLoss as AbstractLoss,
     CrossEntropy as CrossEntropy,
@@ -75,10 +104,10 @@ from .spec._loss import (
 )
 from .spec._memory import (
     AbstractMemory as AbstractMemory,
+    every as every,
     Memory as Memory,
     Network as Network,
     Zero as Zero,
-    every as every,
 )
 from .spec._number import (
     FromInput as FromInput,
@@ -93,8 +122,8 @@ from .spec._radial import (
     Laplace as Laplace,
     Matern32 as Matern32,
     Matern52 as Matern52,
-    RBF as RBF,
     RationalQuadratic as RationalQuadratic,
+    RBF as RBF,
 )
 from .spec._read import (
     Before as Before,

@@ -1,5 +1,7 @@
 """The combinations that have no meaning, each refused with its reason."""
 
+from typing import Any
+
 from .._errors import SpecError
 from ._capacity import All, Budget, Drop, Window
 from ._facts import (
@@ -16,8 +18,9 @@ from ._facts import (
 from ._gate import DiagonalDecay, ValueDecay, admissions
 from ._kernel import Dot, Pullback
 from ._memory import AbstractMemory, Memory, Transposed
-from ._number import Learned
-from ._write import Delta, Descent, Repeated, Reweight, Ridge
+from ._number import FromInput, Learned
+from ._slots import slots
+from ._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
 
 def check_memory(memory: Memory) -> None:
@@ -268,3 +271,38 @@ def check_transposed(spec: Transposed) -> None:
             at="read",
             instead="Evaluate().",
         )
+
+
+def check_grown(spec: Any) -> None:
+    """Raises `SpecError` for a layer that cannot grow."""
+    memory = spec.memory
+    if not isinstance(memory, Memory):
+        raise SpecError(
+            f"A layer grows by one Memory, not by {type(memory).__name__}.",
+            where=spec,
+            at="memory",
+            instead="Memory(RBF(...), Hebb(rate=...), capacity=Budget(n)).",
+        )
+    write = memory.write
+    if not isinstance(write, Hebb | Reweight):
+        raise SpecError(
+            f"{type(write).__name__} cannot grow a layer.",
+            where=memory,
+            at="write",
+            why="The error signal is the gradient of the loss already: it is written as it is.",
+            instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
+        )
+    if memory.read.is_before() or memory.initial is not None:
+        raise SpecError(
+            "A growing layer is read as it stands, and starts from its base.",
+            where=memory,
+            at="read" if memory.read.is_before() else "initial",
+            instead="a plain read, and the base for what there is at the start.",
+        )
+    for slot in slots(memory):
+        if isinstance(slot.number, FromInput):
+            raise SpecError(
+                f"A growing layer has no token to read {slot.name!r} off.",
+                where=memory,
+                instead="a float, Knob(x) or Schedule(...).",
+            )

@@ -100,3 +100,16 @@ class TopK(AbstractRead):
     def top(self) -> int | None:
         inner = self.read.top()
         return self.count if inner is None else min(self.count, inner)
+
+
+class Backwards(AbstractRead):
+    """The matrix read from the side of its values, `y = scale S q`: what `transpose` reads with."""
+
+    read: AbstractRead = sort(AbstractRead, default=Evaluate())
+    positional: ClassVar[int] = 1
+
+    def core(self) -> "Evaluate | Normalised":
+        return self.read.core()
+
+    def is_before(self) -> bool:
+        return self.read.is_before()

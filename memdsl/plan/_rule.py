@@ -1,0 +1,79 @@
+"""A lowering rule: a value that says when an execution is legal, what it costs, and how it runs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Array
+
+from ..run._inputs import Inputs
+from ..spec._memory import Memory
+from ..state import AbstractState
+from ._dims import Dims
+
+
+class Requirement(NamedTuple):
+    """What a rule needs of a memory, and what to tell the user where it is missing."""
+
+    holds: Callable[[Memory], bool]
+    otherwise: str
+
+
+class Cost(NamedTuple):
+    """A coarse estimate for one head and one sequence; it only ranks plans."""
+
+    flops: float
+    """Multiplications and additions of one pass."""
+    floats: float
+    """Numbers that are written to memory in one pass."""
+    steps: int
+    """How many dependent steps there are."""
+
+    def seconds(self, machine: "Machine") -> float:
+        """The time on a machine, if computing, storing and stepping did not overlap."""
+        return self.flops / machine.flops + self.floats / machine.floats + self.steps * machine.step
+
+
+class Machine(NamedTuple):
+    """What the cost model knows about a machine (per second; seconds a step)."""
+
+    flops: float
+    floats: float
+    step: float
+
+
+Run = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One execution of one representation.
+
+    **Arguments:**
+
+    - `representation`: `"matrix"`, `"gram"` or `"buffer"`: which state it keeps. Every execution of
+        a representation starts from and leaves the same kind of state.
+    - `execution`: `"recurrent"`, `"chunkwise (32)"`, …
+    - `requires`: the requirements; all must hold.
+    - `cost`: `(memory, dims, training) -> Cost`.
+    - `run`: `(prepared memory, state, inputs) -> (state, answers)`.
+    - `note`: one line on what it is good for, printed by `explain`.
+
+    Pass your own as `rules=md.RULES + (mine,)`.
+    """
+
+    representation: str
+    execution: str
+    requires: tuple[Requirement, ...]
+    cost: Callable[[Memory, Dims, bool], Cost]
+    run: Run
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """`"matrix / recurrent"`, as `using=` takes it."""
+        return f"{self.representation} / {self.execution}"
+
+    def objections(self, memory: Memory) -> tuple[str, ...]:
+        """Why the rule cannot run a memory; empty where it can."""
+        return tuple(need.otherwise for need in self.requires if not need.holds(memory))

@@ -1,0 +1,85 @@
+"""Memories made of memories: one traversal, whatever is done at the leaves."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .._errors import SpecError
+from ..spec._base import rebuild
+from ..spec._memory import (
+    AbstractMemory,
+    Added,
+    Boosted,
+    Chained,
+    Every,
+    Mapped,
+    Memory,
+    Scaled,
+    Transposed,
+    Zero,
+)
+from ..spec._read import Backwards, Before
+
+
+def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
+    """`(field name, memory)` of the memories that a memory is made of; none for a leaf."""
+    match memory:
+        case Added() | Chained() | Boosted():
+            return (("first", memory.first), ("second", memory.second))
+        case Scaled() | Mapped() | Every() | Transposed():
+            return (("memory", memory.memory),)
+        case Memory() | Zero():
+            return ()
+        case _:
+            raise SpecError(
+                f"No execution is known for {type(memory).__name__}.",
+                where=memory,
+                why="Memories that are networks are specs already, and have no rule yet.",
+                instead="Memory(...) and what +, >>, *, boost, transpose and every make of it.",
+            )
+
+
+def lower(memory: AbstractMemory) -> AbstractMemory:
+    """The same memory with every `transpose` said by the read of a leaf."""
+    if isinstance(memory, Transposed) and isinstance(memory.memory, Memory):
+        inner = memory.memory
+        return rebuild(memory, {"memory": rebuild(inner, {"read": Backwards(inner.read)})})
+    changes = {}
+    for name, part in parts(memory):
+        new = lower(part)
+        if new is not part:
+            changes[name] = new
+    return rebuild(memory, changes)
+
+
+def forecasting(memory: AbstractMemory) -> AbstractMemory:
+    """The same memory, every leaf read before it is written."""
+    if isinstance(memory, Memory):
+        if memory.read.is_before():
+            return memory
+        return rebuild(memory, {"read": rebuild(_BEFORE, {"read": memory.read})})
+    return rebuild(memory, {name: forecasting(part) for name, part in parts(memory)})
+
+
+def leaves(
+    memory: AbstractMemory, prefix: str = "", transposed: bool = False
+) -> list[tuple[str, Memory, bool]]:
+    """`(path, leaf, whether keys and values swap)` of every leaf."""
+    if isinstance(memory, Memory):
+        return [(prefix.rstrip("."), memory, transposed)]
+    swaps = isinstance(memory, Transposed)
+    found = []
+    for name, part in parts(memory):
+        found += leaves(part, f"{prefix}{name}.", transposed ^ swaps)
+    return found
+
+
+def map_leaves(
+    memory: AbstractMemory, function: Callable[[str, Memory], Any], prefix: str = ""
+) -> Any:
+    """`function(path, leaf)` at every leaf, in tuples of the shape of the memory."""
+    if isinstance(memory, Memory):
+        return function(prefix.rstrip("."), memory)
+    return tuple(map_leaves(p, function, f"{prefix}{n}.") for n, p in parts(memory))
+
+
+_BEFORE = Before()

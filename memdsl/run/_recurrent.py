@@ -1,0 +1,75 @@
+"""One token at a time: the execution that every memory has."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..spec._memory import Memory
+from ..spec._read import Before, TopK
+from ..state import AbstractState, BufferState, read
+from ..state._slots import observe, select
+from ..state._write import write, write_pair
+from ._inputs import Inputs
+
+
+def recurrent(memory: Memory, state: AbstractState, inputs: Inputs) -> tuple[AbstractState, Array]:
+    """The state after a sequence, and the answer to every query, by a scan over tokens.
+
+    **Arguments:**
+
+    - `memory`: a peeled memory whose constant numbers are grounded.
+    - `state`: where it starts.
+    - `inputs`: the sequence.
+
+    **Returns:** `(state, answers [time, answer])`.
+    """
+    tokens = inputs.cleaned().per_token()
+
+    def body(carry: AbstractState, token: Inputs) -> tuple[AbstractState, Array]:
+        return one_token(memory, carry, token)
+
+    return jax.lax.scan(body, state, tokens)
+
+
+def one_token(memory: Memory, state: AbstractState, token: Inputs) -> tuple[AbstractState, Array]:
+    """The state after one token, and the answer to its query."""
+    if token.starts is not None:
+        state = select(token.starts, state.clear(memory), state)
+    first = token.grounded(memory, 0)
+    query = token.queries
+    early = read(first, state, query) if memory.read.is_before() else None
+    after = write(first, state, token.pair(0))
+    for index in range(1, token.pairs):
+        later = token.grounded(memory, index)
+        after = write_pair(later, after, after, token.pair(index))
+    after = counted(after)
+    if token.active is not None:
+        after = select(token.active, after, state)
+    out = read(first, after, query) if early is None else early + let_through(first, query, token)
+    if isinstance(after, BufferState):
+        after = observe(first, after, query)
+    return after, out
+
+
+def let_through(memory: Memory, query: Array, token: Inputs) -> Array:
+    """What a `Before` read lets through of the token's own pair: `scale ((bonus k) . q) v`."""
+    rule: Any = memory.read
+    while isinstance(rule, TopK):
+        rule = rule.read
+    if not isinstance(rule, Before) or rule.bonus is None:
+        return jnp.zeros((), token.values.dtype)
+    pair = token.pair(0)
+    weight = (rule.bonus * pair.key) @ query
+    return rule.core().scale * weight * pair.value
+
+
+def counted(state: AbstractState) -> AbstractState:
+    """The state, having seen one more token."""
+
+    def count(s: Any) -> Any:
+        return s.function.count if "function" in s.__dataclass_fields__ else s.count
+
+    return eqx.tree_at(count, state, count(state) + 1)

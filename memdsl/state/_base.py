@@ -1,0 +1,117 @@
+"""What a state is: a function from keys to values and mass, however it is stored.
+
+Three laws tie every representation to the meaning: `evaluate(empty) = 0`,
+`evaluate(decay(s, a)) = a evaluate(s)`, and `evaluate(absorb(s, k, c), q) = evaluate(s, q) +
+kernel(k, q) c`. A memory given to these functions is *grounded*: its numbers are values.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..spec._gate import Decay, DiagonalDecay, forgets, ValueDecay
+from ..spec._memory import Memory
+from ..spec._number import log_of
+from ..spec._read import AbstractRead, Backwards, Normalised
+
+
+class Pair(NamedTuple):
+    """A function's value N and mass D at a key, both still to be multiplied by `exp(log_scale)`."""
+
+    value: Float[Array, " value"]
+    mass: Float[Array, ""] | None
+    log_scale: Float[Array, ""] | None = None
+
+
+class Token(NamedTuple):
+    """One pair to write: a key and its value, and the keys of its own that a write may have."""
+
+    key: Float[Array, " key"]
+    value: Float[Array, " value"]
+    erase_key: Float[Array, " key"] | None = None
+    remove_key: Float[Array, " key"] | None = None
+
+
+class AbstractState(eqx.Module):
+    """A function `f: keys -> values (+) mass`."""
+
+    @abstractmethod
+    def decay(self, log_factor: Array) -> Self:
+        """`exp(log_factor) f`."""
+
+    @abstractmethod
+    def decay_keys(self, log_factors: Array) -> Self:
+        """Each feature of the key fades by its own factor."""
+
+    @abstractmethod
+    def decay_values(self, log_factors: Array) -> Self:
+        """Each channel of the value fades by its own factor."""
+
+    @abstractmethod
+    def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
+        """`f + kernel(key, .) (value, mass)`."""
+
+    @abstractmethod
+    def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
+        """`f(query)`, of only the `top` nearest atoms where that is asked."""
+
+    def evaluate_backwards(self, query: Array) -> Array:
+        """`S q`, where the function is a matrix."""
+        raise TypeError("only a matrix can be read from the side of its values")
+
+    @abstractmethod
+    def clear(self, memory: Memory) -> Self:
+        """The function at the start of a document: 0, or the memory's learned initial state."""
+
+
+def fade(memory: Memory, state: AbstractState) -> AbstractState:
+    """The state after the gate's decays."""
+    for gate in forgets(memory.gate):
+        match gate:
+            case Decay():
+                state = state.decay(log_of(gate.decay))
+            case DiagonalDecay():
+                state = state.decay_keys(log_of(gate.decay))
+            case ValueDecay():
+                state = state.decay_values(log_of(gate.decay))
+            case _:
+                pass  # Reset acts where a start is flagged
+    return state
+
+
+def answer(read: AbstractRead, pair: Pair, *, scaled: bool = True) -> Array:
+    """`scale N`, or `scale N / (scale D + prior)`; 0 where that would be 0 / 0.
+
+    What a write recalls is answered with `scaled=False`: a published scale touches what is read, not
+    the error that is written.
+    """
+    core = read.core()
+    scale = core.scale if scaled else 1.0
+    if not isinstance(core, Normalised):
+        value = scale * pair.value
+        return value if pair.log_scale is None else value * jnp.exp(pair.log_scale)
+    mass, prior, top = pair.mass, core.prior, pair.log_scale
+    if mass is None:
+        raise TypeError("a normalised read of a state without mass")
+    has_prior = not (isinstance(prior, int | float) and prior == 0)
+    value, mass = scale * pair.value, scale * mass
+    if has_prior and top is None:
+        mass = mass + prior
+    elif has_prior and top is not None:
+        log_prior = jnp.log(jnp.asarray(prior, mass.dtype))
+        peak = jax.lax.stop_gradient(jnp.maximum(top, log_prior))
+        value, mass = value * jnp.exp(top - peak), mass * jnp.exp(top - peak)
+        mass = mass + jnp.exp(log_prior - peak)
+    empty = mass == 0
+    return jnp.where(empty, 0, value / jnp.where(empty, 1, mass))
+
+
+def read(memory: Memory, state: AbstractState, query: Array) -> Array:
+    """What the memory answers to a query, as it stands."""
+    if isinstance(memory.read, Backwards):
+        return memory.read.core().scale * state.evaluate_backwards(query)
+    return answer(memory.read, state.evaluate(memory, query, memory.read.top()))

@@ -1,0 +1,140 @@
+"""The function as its atoms, in a buffer of fixed capacity.
+
+`log_weight` serves decay (an addition), masking, eviction and the softmax bias at once: −inf is an
+empty slot. What an empty slot holds, NaN included, has no effect on values or gradients.
+"""
+
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..spec._facts import is_solved
+from ..spec._memory import Memory
+from ._base import AbstractState, Pair
+from ._solve import solve
+
+
+class Counts(eqx.Module):
+    """What became of the pairs that were offered."""
+
+    attempted: Int[Array, ""]
+    admitted: Int[Array, ""]
+    merged: Int[Array, ""]
+    evicted: Int[Array, ""]
+    dropped: Int[Array, ""]
+
+
+class BufferState(AbstractState):
+    """`f(q) = sum_i exp(log_weight_i) kernel(k_i, q) (c_i, m_i)`.
+
+    For a solved memory `values` holds targets, and the coefficients are solved for when it is read.
+    With momentum, the columns of `values` are the function's followed by the momentum's.
+    """
+
+    keys: Float[Array, "slots key"]
+    values: Float[Array, "slots value"]
+    masses: Float[Array, " slots"] | None
+    log_weight: Float[Array, " slots"]
+    birth: Int[Array, " slots"]
+    """The number of atoms that were written before this one."""
+    usage: Float[Array, " slots"]
+    """How much reads have used the atom."""
+    count: Int[Array, ""]
+    """How many tokens were written."""
+    origin: Int[Array, ""]
+    """The birth of the first atom after the last start."""
+    counts: Counts
+
+    @property
+    def valid(self) -> Array:
+        """Which slots hold an atom."""
+        return self.log_weight > -jnp.inf
+
+    def decay(self, log_factor: Array) -> Self:
+        log_factor = jnp.asarray(log_factor, self.log_weight.dtype)
+        # exp(-inf) of an atom and of an empty slot are the same thing: 0
+        return self.put(log_weight=jnp.where(self.valid, self.log_weight + log_factor, -jnp.inf))
+
+    def decay_keys(self, log_factors: Array) -> Self:
+        raise TypeError("atoms have no coordinates to fade one by one")
+
+    def decay_values(self, log_factors: Array) -> Self:
+        factors = jnp.exp(jnp.asarray(log_factors, self.values.dtype))
+        return self.put(values=self.values * jnp.broadcast_to(factors, self.values.shape[1:])[None])
+
+    def map_values(self, function) -> Self:
+        """A linear map of the value axis."""
+        return self.put(values=function(self.values))
+
+    def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
+        from ._slots import insert  # what a full buffer does is a policy of its own
+
+        return insert(memory, self, key, value, mass, jnp.zeros((), self.log_weight.dtype))
+
+    def safe(self) -> tuple[Array, Array, Array | None]:
+        """Keys, values and masses with zeros in the empty slots, whatever they hold."""
+        valid = self.valid
+        keys = jnp.where(valid[:, None], self.keys, 0)
+        values = jnp.where(valid[:, None], self.values, 0)
+        return keys, values, None if self.masses is None else jnp.where(valid, self.masses, 0)
+
+    def weights(self, memory: Memory, query: Array) -> tuple[Array, Array | None]:
+        """`(weights, log_scale)`: each atom's `exp(log_weight) kernel(k, q)`, up to a common scale."""
+        valid = self.valid
+        keys = jnp.where(valid[:, None], self.keys, 0)
+        log_weight = jnp.where(valid, self.log_weight, 0)
+        if memory.kernel.is_exponential():
+            logits = log_weight + memory.kernel.log_pairs(keys, query[None, :])[:, 0]
+            logits = jnp.where(valid, logits, -jnp.inf)
+            peak = jnp.max(logits, initial=-jnp.inf)
+            peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
+            return jnp.exp(logits - peak), peak
+        similar = memory.kernel.pairs(keys, query[None, :])[:, 0]
+        return jnp.where(valid, jnp.exp(log_weight) * similar, 0), None
+
+    def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
+        if is_solved(memory):
+            return Pair(self.solved(memory, query), None)
+        weights, log_scale = self.weights(memory, query)
+        if top is not None and top < len(weights):
+            ranked = jnp.where(self.valid, weights, -jnp.inf)
+            _, chosen = jax.lax.top_k(jax.lax.stop_gradient(ranked), top)
+            weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
+        _, values, masses = self.safe()
+        return Pair(weights @ values, None if masses is None else weights @ masses, log_scale)
+
+    def problem(self, memory: Memory) -> tuple[Array, Array]:
+        """The ridge problem `(W^½ K W^½ + strength) a = W^½ V`, as `(matrix, W^½)`; f = (W^½ a) . k."""
+        write: Any = memory.write
+        keys, _, _ = self.safe()
+        root = jnp.where(self.valid, jnp.exp(jnp.where(self.valid, self.log_weight, 0) / 2), 0)
+        gram = root[:, None] * memory.kernel.pairs(keys, keys) * root[None, :]
+        return gram + jnp.asarray(write.strength, gram.dtype) * jnp.eye(
+            len(root), dtype=gram.dtype
+        ), root
+
+    def coefficients(self, memory: Memory) -> Array:
+        """The coefficients of a solved memory, `[slots, value]`."""
+        write: Any = memory.write
+        matrix, root = self.problem(memory)
+        _, targets, _ = self.safe()
+        return root[:, None] * solve(matrix, root[:, None] * targets, write.solver)
+
+    def solved(self, memory: Memory, query: Array) -> Array:
+        """What the minimiser answers."""
+        keys, _, _ = self.safe()
+        return memory.kernel.pairs(keys, query[None, :])[:, 0] @ self.coefficients(memory)
+
+    def clear(self, memory: Memory) -> Self:
+        return self.put(
+            log_weight=jnp.full_like(self.log_weight, -jnp.inf),
+            origin=self.counts.admitted,
+        )
+
+    def put(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return type(self)(**{**fields, **changes})

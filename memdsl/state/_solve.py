@@ -1,0 +1,41 @@
+"""Solving `(A + ridge) x = b` for symmetric positive definite matrices."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array
+
+from ..spec._write import AbstractSolver, ConjugateGradient, GaussSeidel
+
+
+def solve(matrix: Array, right: Array, solver: AbstractSolver) -> Array:
+    """The solution by the solver that a spec names."""
+    match solver:
+        case ConjugateGradient():
+            return conjugate_gradient(lambda x: matrix @ x, right, solver.steps, solver.tolerance)
+        case GaussSeidel():
+            return gauss_seidel(matrix, right, solver.sweeps)
+        case _:
+            return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), right)
+
+
+def conjugate_gradient(
+    product: Callable[[Array], Array], right: Array, steps: int, tolerance: float
+) -> Array:
+    """By conjugate gradients; differentiated implicitly, by the same solve with the cotangent."""
+    operator = lx.FunctionLinearOperator(
+        product, jax.eval_shape(lambda: right), lx.positive_semidefinite_tag
+    )
+    how = lx.CG(rtol=tolerance, atol=tolerance, max_steps=steps)
+    return lx.linear_solve(operator, right, how, throw=False).value
+
+
+def gauss_seidel(matrix: Array, right: Array, sweeps: int) -> Array:
+    """By forward sweeps from zero, `(D + L) x <- b - U x`: in order, so the first sweep is causal."""
+    lower, upper = jnp.tril(matrix), jnp.triu(matrix, 1)
+    x = jnp.zeros_like(right)
+    for _ in range(sweeps):
+        x = jax.scipy.linalg.solve_triangular(lower, right - upper @ x, lower=True)
+    return x

@@ -1,0 +1,114 @@
+"""Writing a pair: once, for every representation. Decay, recall, correct, absorb."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..spec._facts import is_solved, one_pair
+from ..spec._memory import Memory
+from ..spec._write import AbstractWrite, Delta, Recalled
+from ._base import AbstractState, answer, fade, Pair, Token
+from ._buffer import BufferState
+from ._descent import DescentState, write_descent
+from ._slots import admits, attempted, insert, reject, select
+
+
+def write(memory: Memory, state: AbstractState, token: Token) -> AbstractState:
+    """The state after a token: faded by the gate, and written with the pair."""
+    if isinstance(state, DescentState):
+        return write_descent(memory, state, token)
+    return write_pair(memory, state, fade(memory, state), token)
+
+
+def write_pair(
+    memory: Memory, before: AbstractState, state: AbstractState, token: Token
+) -> AbstractState:
+    """The faded `state` after a pair, where `before` is the state that was not faded yet."""
+    rule: Any = one_pair(memory.write)
+    if is_solved(memory):
+        mass = jnp.asarray(rule.rate, token.value.dtype)
+        return _take(memory, state, token, token.value, mass, jnp.log(mass))
+    if isinstance(rule, Delta) and rule.on == "atoms":
+        return _spread(memory, rule, state, token)
+    asked = before if rule.reads_before_decay() else state
+    if isinstance(rule, Delta) and rule.remove == "own":
+        return _remove_and_add(memory, rule, asked, state, token)
+    if isinstance(rule, Delta):
+        key = token.key if token.erase_key is None else token.erase_key
+        recalled = recall(memory, asked, rule.erase_key(key))
+    else:
+        recalled = recall(memory, asked, token.key)
+    value, mass = coefficient(memory, rule, recalled, token)
+    return _take(memory, state, token, value, mass)
+
+
+def recall(memory: Memory, state: AbstractState, key: Array) -> Recalled:
+    """What a write sees of the memory at a key."""
+    pair: Pair = state.evaluate(memory, key)
+    mass = pair.mass
+    if mass is not None and pair.log_scale is not None:
+        mass = mass * jnp.exp(pair.log_scale)
+    return Recalled(pair.value, mass, answer(memory.read, pair, scaled=False))
+
+
+def coefficient(
+    memory: Memory, rule: AbstractWrite, recalled: Recalled, token: Token
+) -> tuple[Array, Array]:
+    """`(c, m)` of a token, as arrays of the dtype of its value."""
+    norm = memory.kernel(token.key, token.key)
+    value, mass = rule.coefficient(token.value, recalled, norm)
+    dtype = token.value.dtype
+    return jnp.asarray(value, dtype), jnp.asarray(mass, dtype)
+
+
+def _take(
+    memory: Memory,
+    state: AbstractState,
+    token: Token,
+    value: Array,
+    mass: Array,
+    log_weight: Array | None = None,
+) -> AbstractState:
+    """Absorbs a coefficient, if the gate admits it and where the capacity puts it."""
+    if not isinstance(state, BufferState):
+        return state.absorb(memory, token.key, value, mass)
+    log_weight = jnp.zeros_like(state.log_weight, shape=()) if log_weight is None else log_weight
+    admitted = admits(memory, state, token)
+    state = attempted(state)
+    inserted = insert(memory, state, token.key, value, mass, log_weight)
+    rejected = reject(memory, state, token.key, value, mass)
+    return select(admitted, inserted, rejected)
+
+
+def _remove_and_add(
+    memory: Memory, rule: Delta, asked: AbstractState, state: AbstractState, token: Token
+) -> AbstractState:
+    """Two atoms a token: what was recalled is taken away at one key, the value added at another."""
+    key = token.key if token.erase_key is None else token.erase_key
+    recalled = recall(memory, asked, rule.erase_key(key))
+    remove = token.remove_key
+    if remove is None:
+        raise TypeError("a write with keys of its own needs remove_keys")
+    step = jnp.asarray(rule.step(memory.kernel(remove, remove)), token.value.dtype)
+    one = jnp.ones((), token.value.dtype)
+    removal = token._replace(key=remove)
+    state = _take(memory, state, removal, -step * recalled.answer, 0 * one)
+    return _take(memory, state, token, step * rule.target(token.value), one)
+
+
+def _spread(memory: Memory, rule: Delta, state: AbstractState, token: Token) -> AbstractState:
+    """Moves the coefficient of every stored atom in proportion to its kernel with the key."""
+    if not isinstance(state, BufferState):
+        raise TypeError("only atoms can be moved one by one")
+    zero = jnp.zeros((), token.value.dtype)
+    error = rule.target(token.value) - recall(memory, state, token.key).answer
+    admitted = admits(memory, state, token)
+    state = attempted(state)
+    inserted = insert(memory, state, token.key, 0 * error, zero, zero)
+    state = select(admitted, inserted, state)
+    keys, values, _ = state.safe()
+    weight = jnp.where(state.valid, jnp.exp(jnp.where(state.valid, state.log_weight, 0)), 0)
+    h = weight * memory.kernel.pairs(keys, token.key[None, :])[:, 0]
+    moved = values + h[:, None] * (rule.step(h @ h) * error)[None, :]
+    return state.put(values=jnp.where(state.valid[:, None], moved, state.values))
