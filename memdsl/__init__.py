@@ -15,6 +15,7 @@ from .plan import (
     signals as signals,
     step as step,
 )
+from .oracle import denote as denote
 from .spec._capacity import (
     AbstractCapacity as AbstractCapacity,
     AbstractEviction as AbstractEviction,

@@ -1,0 +1,130 @@
+"""The numbers of a memory, token by token, and what a call must bring."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from .._errors import SpecError
+from ..spec._base import children, Spec
+from ..spec._facts import own_keys, pairs_per_token
+from ..spec._gate import forgets, LqNorm, Reset, Simplex, SoftThreshold
+from ..spec._memory import AbstractMemory, Memory, Network
+from ..spec._number import Log
+from ..spec._slots import default_value, ground, slots
+from ..spec._write import Descent
+from ._function import one, undefined
+
+
+class Given(NamedTuple):
+    """A number of a spec: `rows` of it a token, or 0 rows where it is the same for all tokens."""
+
+    value: Any
+    rows: int
+
+    def at(self, token: int, pair: int) -> Any:
+        """Its value for one pair of one token."""
+        if self.rows == 0:
+            return self.value
+        row = token * self.rows + (pair if self.rows > 1 else 0)
+        return Log(self.value.log[row]) if isinstance(self.value, Log) else self.value[row]
+
+
+Numbers = Mapping[str, Given]
+
+
+def inside(numbers: Numbers, name: str) -> Numbers:
+    """The numbers of one field of a spec."""
+    start = f"{name}."
+    return {p.removeprefix(start): n for p, n in numbers.items() if p.startswith(start)}
+
+
+def grounded(spec: Any, numbers: Numbers, token: int, pair: int = 0) -> Any:
+    """The spec with its numbers at a token in it."""
+    return ground(spec, {path: number.at(token, pair) for path, number in numbers.items()})
+
+
+def leaves(memory: AbstractMemory) -> Iterator[Memory]:
+    """The memories that a memory is made of."""
+    if isinstance(memory, Memory):
+        yield memory
+        return
+    if isinstance(memory, Network):
+        raise undefined(memory)
+    for _, part in children(memory):
+        if isinstance(part, AbstractMemory):
+            yield from leaves(part)
+
+
+def defined(memory: AbstractMemory) -> int:
+    """How many pairs a token of the memory writes; an error where it is not defined here."""
+    counts = set()
+    for leaf in leaves(memory):
+        for gate in forgets(leaf.gate):
+            if isinstance(gate, SoftThreshold | LqNorm | Simplex):
+                raise undefined(gate)
+        write = one(leaf.write)
+        if isinstance(write, Descent) and write.orthogonalise:
+            raise undefined(write)
+        counts.add(pairs_per_token(leaf.write))
+    if len(counts) > 1:
+        raise SpecError(
+            f"The parts of this memory write {sorted(counts)} pairs a token, from the same keys.",
+            where=memory,
+            instead="parts that all write the same number of pairs a token.",
+        )
+    return counts.pop() if counts else 1
+
+
+def check_streams(memory: AbstractMemory, streams: Mapping[str, Any]) -> None:
+    """An error where a further stream is missing, or is not taken by any part."""
+    needed = {name for leaf in leaves(memory) for name in own_keys(leaf.write)}
+    resets = any(isinstance(g, Reset) for leaf in leaves(memory) for g in forgets(leaf.gate))
+    for name in ("erase_keys", "remove_keys", *(["starts"] if resets else [])):
+        if (name in needed or name == "starts") and streams[name] is None:
+            raise SpecError(f"This memory needs {name}.", where=memory, instead=f"{name}=….")
+        if name not in needed and name != "starts" and streams[name] is not None:
+            raise SpecError(f"This memory takes no {name}.", where=memory, instead="leave it out.")
+
+
+def given(
+    memory: AbstractMemory, signals: Mapping[str, Any], dtype: Any, time: int, pairs: int
+) -> Numbers:
+    """The value of every number of the memory, by path."""
+    found = slots(memory)
+    expected = ", ".join(slot.name for slot in found) or "none"
+    for name in signals:
+        if name not in [slot.name for slot in found]:
+            raise SpecError(f"No signal of this memory is called {name!r}.", instead=expected)
+    numbers = {}
+    for slot in found:
+        several = pairs if _is_of_a_pair(memory, slot.path) else 1
+        rows = several if slot.time else 0
+        if slot.name not in signals:
+            value = default_value(slot, dtype)
+            if value is None:
+                raise SpecError(
+                    f"The signal {slot.name!r} is missing.",
+                    why=f"{slot.path} is {slot.number!r}.",
+                    instead=f"{slot.name}=…; the signals are {expected}.",
+                )
+            numbers[slot.path] = Given(value, 0)
+            continue
+        value = jnp.asarray(signals[slot.name], dtype)
+        if rows and (value.ndim == 0 or len(value) != time * rows):
+            raise SpecError(
+                f"The signal {slot.name!r} must have {time * rows} rows, and its shape is "
+                f"{value.shape}.",
+                instead=f"an array with the axes {slot.axes}.",
+            )
+        numbers[slot.path] = Given(Log(value) if slot.log else value, rows)
+    return numbers
+
+
+def _is_of_a_pair(memory: Any, path: str) -> bool:
+    """Whether a number belongs to the write of a memory, and so to each pair of a token."""
+    name, _, rest = path.partition(".")
+    if isinstance(memory, Memory):
+        return name == "write"
+    part = getattr(memory, name)
+    return isinstance(part, Spec) and _is_of_a_pair(part, rest) if rest else False

@@ -1,0 +1,137 @@
+"""What one token does to one memory: decay, recall, correct, absorb, and read."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from ..spec._memory import Memory
+from ..spec._read import Before, Normalised, TopK
+from ..spec._write import AbstractWrite, Delta, Descent, Ridge
+from ._capacity import admits, offer
+from ._function import (
+    Atom,
+    evaluate,
+    Function,
+    moves_old_atoms,
+    nearest,
+    one,
+    ratio,
+    sums,
+    weight,
+)
+
+
+class Pair(NamedTuple):
+    """A pair to write, its keys already mapped by the feature."""
+
+    key: Any
+    value: Any
+    erase_key: Any
+    remove_key: Any
+
+
+class Recent(NamedTuple):
+    """A pair that a `Descent` over a window goes back to."""
+
+    birth: int
+    key: Any
+    value: Any
+    write: Descent
+
+
+def read(memory: Memory, function: Function, query: Any) -> Any:
+    """The answer to a query."""
+    core, top = memory.read.core(), memory.read.top()
+    if not isinstance(core, Normalised):
+        return core.scale * evaluate(memory, function, query, top).answer
+    atoms = function.atoms if top is None else nearest(memory, function, query, top)
+    value, mass, shift = sums(memory, function, atoms, query, core.prior)
+    return ratio(core.scale * value, core.scale * mass + core.prior * jnp.exp(-shift))
+
+
+def backwards(memory: Memory, function: Function, query: Any) -> Any:
+    """The answer from the side of the values, `sum_i phi(k_i) (c_i . query)`: a matrix times it."""
+    answer = jnp.zeros_like(memory.kernel.features(function.origin))
+    if function.initial is not None:
+        answer = answer + function.initial @ query
+    for atom in function.atoms:
+        features = jnp.exp(atom.log_weight) * memory.kernel.features(atom.key)
+        answer = answer + features * (atom.value @ query)
+    return memory.read.core().scale * answer
+
+
+def let_through(memory: Memory, pair: Pair, query: Any, *, is_backwards: bool) -> Any:
+    """What a read before the write lets through of the token's own pair, `((bonus k) . q) v`."""
+    read: Any = memory.read
+    while isinstance(read, TopK):
+        read = read.read
+    if not isinstance(read, Before) or read.bonus is None:
+        return jnp.zeros((), pair.key.dtype)
+    key = read.bonus * pair.key
+    part = key * (pair.value @ query) if is_backwards else (key @ query) * pair.value
+    return read.core().scale * part
+
+
+def written(memory: Memory, function: Function, before: Function, pair: Pair) -> Function:
+    """The faded `function` after a pair, where `before` is the function that had not faded."""
+    write: AbstractWrite = one(memory.write)
+    asked = before if write.reads_before_decay() else function
+    key, value = pair.key, pair.value
+    admitted = admits(memory, function, asked, key, value)
+
+    def take(function: Function, key: Any, value: Any, mass: Any) -> Function:
+        return offer(memory, function, key, value, mass, admitted=admitted)
+
+    if isinstance(write, Ridge):
+        return take(function, key, value, write.rate)
+    if moves_old_atoms(write):
+        return _descended(memory, take, function, asked, pair)
+    norm = memory.kernel(key, key)
+    if not isinstance(write, Delta):
+        recalled = evaluate(memory, asked, key)
+        return take(function, key, *write.coefficient(value, recalled, norm))
+    erase_key = write.erase_key(pair.erase_key if write.erase == "own" else key)
+    recalled = evaluate(memory, asked, erase_key).answer
+    if write.on == "atoms":
+        if admitted:
+            function = take(function, key, jnp.zeros_like(value), 1.0)
+        return _spread(memory, write, function, key, write.target(value) - recalled)
+    step = write.step(norm)
+    if write.remove == "key":
+        return take(function, key, step * (write.target(value) - recalled), 1.0)
+    function = take(function, key, step * write.target(value), 1.0)
+    return take(function, pair.remove_key, -step * recalled, 0.0)
+
+
+def _spread(memory: Memory, write: Delta, function: Function, key: Any, error: Any) -> Function:
+    """Every stored coefficient moves by `step(|h|^2) error h_j`, `h_j = w_j kernel(k_j, k)`."""
+    h = [weight(memory, atom, key) for atom in function.atoms]
+    step = write.step(sum((x * x for x in h), jnp.zeros((), key.dtype)))
+    pairs = zip(function.atoms, h, strict=True)
+    return function.put(atoms=tuple(a.put(value=a.value + x * step * error) for a, x in pairs))
+
+
+def _descended(
+    memory: Memory, take: Any, function: Function, asked: Function, pair: Pair
+) -> Function:
+    """`S <- mu S - sum_j rate_j gradient_j` over the latest pairs, then `f <- f + S`.
+
+    Every gradient is at the same function; without momentum mu is 0. S has the same keys as f, and
+    an atom that leaves takes its part of S with it.
+    """
+    write: Descent = one(memory.write)
+    latest = Recent(function.born, pair.key, pair.value, write)
+    recent = (*function.recent, latest)[-write.window :]
+    moves = {}
+    for p in recent:
+        prediction = evaluate(memory, asked, p.key).answer
+        moves[p.birth] = -p.write.rate * p.write.loss.gradient(prediction, p.value)
+    mu = 0.0 if write.momentum is None else write.momentum
+
+    def move(atom: Atom) -> Atom:
+        step = jnp.broadcast_to(moves.get(atom.birth, jnp.zeros_like(pair.value)), atom.value.shape)
+        momentum = mu * atom.momentum + step
+        return atom.moved(momentum).put(momentum=momentum)
+
+    function = take(function, pair.key, jnp.zeros_like(pair.value), 1.0)
+    return function.put(recent=recent).each(move)
