@@ -1,6 +1,11 @@
 """memdsl: a functional DSL for kernel-memory layers in JAX."""
 
 from ._errors import SpecError as SpecError
+from .nn import (
+    AbstractModule as AbstractModule,
+    build as build,
+)
+from .oracle import denote as denote
 from .plan import (
     Cost as Cost,
     Dims as Dims,
@@ -15,7 +20,6 @@ from .plan import (
     signals as signals,
     step as step,
 )
-from .oracle import denote as denote
 from .spec._capacity import (
     AbstractCapacity as AbstractCapacity,
     AbstractEviction as AbstractEviction,

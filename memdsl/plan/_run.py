@@ -12,6 +12,7 @@ from .._errors import SpecError
 from .._types import checked
 from ..run._inputs import Inputs
 from ..spec._facts import one_pair, own_keys, pairs_per_token
+from ..spec._gate import forgets, Reset
 from ..spec._memory import (
     AbstractMemory,
     Added,
@@ -24,7 +25,8 @@ from ..spec._memory import (
     Transposed,
     Zero,
 )
-from ..spec._slots import ground
+from ..spec._read import Backwards
+from ..spec._slots import ground, slots
 from ..spec._write import Repeated
 from ..state import AbstractState, BufferState, empty_state, GramState, read
 from ._dims import Dims
@@ -85,7 +87,7 @@ def run_tree(
             second, out = part("second", state[1], stream.put(queries=asked))
             return (first, second), out
         case Boosted():
-            early = forecasting(memory.first)
+            early = forecasting(ground(memory.first, stream.under("first").constants))
             _, known = part("first", state[0], stream.put(queries=stream.keys), early)
             first, a = part("first", state[0], stream)
             second, b = part("second", state[1], stream.put(values=stream.values - known))
@@ -156,17 +158,15 @@ def run_leaf(
     ).cleaned()
     inputs = inputs.put(
         keys=mapped(inputs.keys),
-        queries=key_map(inputs.queries) if path_reads_keys(memory) else inputs.queries,
+        queries=key_map(inputs.queries) if asks_at_keys(memory) else inputs.queries,
         erase_keys=mapped(inputs.erase_keys),
         remove_keys=mapped(inputs.remove_keys),
     )
     return rule.run(grounded, state, inputs)
 
 
-def path_reads_keys(memory: Memory) -> bool:
+def asks_at_keys(memory: Memory) -> bool:
     """Whether queries live in the space of keys (those of a transposed memory do not)."""
-    from ..spec._read import Backwards
-
     return not isinstance(memory.read, Backwards)
 
 
@@ -229,7 +229,7 @@ def run(
     if queries is None:
         memory, queries = forecasting(memory), keys
     dims = Dims(key=keys.shape[1], value=values.shape[1], time=max(len(queries), 1))
-    kept = {path: representation_of(leaf) for path, leaf in _leaf_states(memory, state)}
+    kept = {path: representation_of(leaf) for path, leaf in leaf_states(memory, state)}
     chosen = plan(memory, dims, using=using, purpose=purpose, representation=kept)
     stream = make_stream(
         chosen.memory, state, keys, values, queries, mask, starts, erase_keys, remove_keys, signals
@@ -251,7 +251,7 @@ def make_stream(
     signals: Mapping[str, Any],
 ) -> Stream:
     """The stream of a run, every array in the dtype of the state."""
-    found = _leaf_states(memory, state)
+    found = leaf_states(memory, state)
     dtype = state_dtype(found[0][1]) if found else values.dtype
     count = jnp.zeros((), jnp.int32) if not found else found[0][1].count
     pairs = max((pairs_per_token(leaf.write) for _, leaf, _ in leaves(memory)), default=1)
@@ -302,7 +302,6 @@ def _check_streams(
                 f"There are {len(keys)} keys and {len(queries)} queries.",
                 instead="one query a token, or queries=None to forecast.",
             )
-        from ..spec._gate import forgets, Reset
 
         if starts is None and any(isinstance(gate, Reset) for gate in forgets(leaf.gate)):
             raise SpecError(
@@ -313,7 +312,7 @@ def _check_streams(
             )
 
 
-def _leaf_states(memory: AbstractMemory, state: Any) -> list[tuple[Any, ...]]:
+def leaf_states(memory: AbstractMemory, state: Any) -> list[tuple[Any, ...]]:
     """`(path, state)` of every leaf, in order."""
     found = leaves(memory)
     states = jax.tree.leaves(state, is_leaf=lambda s: isinstance(s, AbstractState))
@@ -471,6 +470,4 @@ def evaluate(
 
 def _without_time(memory: Any) -> Any:
     """The memory with plain numbers where a signal would change from token to token."""
-    from ..spec._slots import slots
-
     return ground(memory, {slot.path: 1.0 for slot in slots(memory) if slot.time})

@@ -42,6 +42,8 @@ def lower(memory: AbstractMemory) -> AbstractMemory:
     """The same memory with every `transpose` said by the read of a leaf."""
     if isinstance(memory, Transposed) and isinstance(memory.memory, Memory):
         inner = memory.memory
+        if isinstance(inner.read, Backwards):
+            return memory
         return rebuild(memory, {"memory": rebuild(inner, {"read": Backwards(inner.read)})})
     changes = {}
     for name, part in parts(memory):

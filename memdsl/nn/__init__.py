@@ -1,0 +1,4 @@
+"""Equinox modules made from layer specs."""
+
+from ._base import AbstractModule as AbstractModule
+from ._build import build as build
