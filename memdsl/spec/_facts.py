@@ -16,6 +16,7 @@ from ._gate import (
 )
 from ._kernel import AbstractKernel
 from ._memory import Memory
+from ._read import Backwards
 from ._write import AbstractWrite, Delta, Descent, Repeated, Ridge
 
 
@@ -77,7 +78,9 @@ def needs_matrix(memory: Memory) -> bool:
     """Whether a part of the memory speaks of the features of a key, so that it must be a matrix."""
     diagonal = any(isinstance(g, DiagonalDecay) for g in forgets(memory.gate))
     muon = isinstance(memory.write, Descent) and memory.write.orthogonalise
-    return diagonal or muon or has_nonlinear_retention(memory) or memory.initial is not None
+    from_both_sides = isinstance(memory.read, Backwards)
+    learned = memory.initial is not None
+    return diagonal or muon or has_nonlinear_retention(memory) or learned or from_both_sides
 
 
 def needs_atoms(memory: Memory) -> bool:
