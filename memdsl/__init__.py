@@ -58,6 +58,7 @@ from .spec._feature import (
     Softmax as Softmax,
     SumNorm as SumNorm,
     Taylor as Taylor,
+    Weight as Weight,
 )
 from .spec._gate import (
     AbstractAdmission as AbstractAdmission,

@@ -1,94 +1,57 @@
-"""Features: maps of keys, composed with `>>`."""
+"""Features of keys that have nothing to train and nothing random."""
 
-import functools
 import math
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import SpecError
-from ._base import Spec, choice, plain_float, sort, whole
-from ._number import Number, Source
-
-
-class Weight(Source):
-    """A trained matrix of a feature: `rows x in_size`, or a vector of `rows` where `vector`."""
-
-    rows: int | None = None
-    vector: bool = False
-    start: str = choice("orthogonal", "identity", "zeros", "ones", default="orthogonal")
-
-
-class AbstractFeature(Spec):
-    """A map of one key, `[in_size] -> [size(in_size)]`."""
-
-    nonnegative: ClassVar[bool] = False
-    """Whether every output is at least 0."""
-
-    @abstractmethod
-    def __call__(self, x: Any) -> Any:
-        """The features of one key."""
-
-    def size(self, in_size: int) -> int:
-        """How many features a key of `in_size` numbers has."""
-        return in_size
-
-    def is_unit(self) -> bool:
-        """Whether every output has Euclidean norm 1."""
-        return False
-
-    def is_nonnegative(self) -> bool:
-        """Whether every output is at least 0."""
-        return self.nonnegative
-
-    def dot_is_nonnegative(self) -> bool:
-        """Whether the inner product of two outputs is at least 0."""
-        return self.is_nonnegative()
-
-    def __rshift__(self, other: "AbstractFeature") -> "Then":
-        if not isinstance(other, AbstractFeature):
-            return NotImplemented
-        return Then(self, other)
-
-
-class Then(AbstractFeature):
-    """`first >> second`: the second of the first."""
-
-    first: AbstractFeature = sort(AbstractFeature)
-    second: AbstractFeature = sort(AbstractFeature)
-
-    def __call__(self, x: Any) -> Any:
-        return self.second(self.first(x))
-
-    def size(self, in_size: int) -> int:
-        return self.second.size(self.first.size(in_size))
-
-    def is_unit(self) -> bool:
-        return self.second.is_unit()
-
-    def is_nonnegative(self) -> bool:
-        keeps = isinstance(self.second, L2Norm | SumNorm | Scale)
-        return self.second.is_nonnegative() or (keeps and self.first.is_nonnegative())
-
-    def dot_is_nonnegative(self) -> bool:
-        return self.second.dot_is_nonnegative() or self.is_nonnegative()
-
-    def __repr__(self) -> str:
-        return f"{self.first!r} >> {self.second!r}"
+from ._base import plain_float, whole
+from ._feature_base import (
+    AbstractFeature as AbstractFeature,
+    one_feature as one_feature,
+    Then as Then,
+)
+from ._feature_random import RandomFourier as RandomFourier
+from ._feature_trained import Hedgehog as Hedgehog, Linear as Linear, Weight as Weight
 
 
 class Identity(AbstractFeature):
-    """x itself."""
+    """`x` itself: the unit of `>>` in meaning.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Identity()(jnp.array([1.0, -2.0]))
+        Array([ 1., -2.], dtype=float32)
+
+        ```
+    """
+
+    keeps_sign: ClassVar[bool] = True
 
     def __call__(self, x: Any) -> Any:
         return x
 
 
 class EluPlusOne(AbstractFeature):
-    """`elu(x) + 1`, positive (Katharopoulos et al. 2020)."""
+    """`elu(x) + 1`, positive everywhere: x + 1 above 0, exp(x) below.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.EluPlusOne()(jnp.array([2.0, -1.0]))]
+        [3.0, 0.3679]
+
+        ```
+
+    Source: Katharopoulos et al. 2020, equation 7.
+    """
 
     nonnegative: ClassVar[bool] = True
 
@@ -97,7 +60,18 @@ class EluPlusOne(AbstractFeature):
 
 
 class Relu(AbstractFeature):
-    """`max(x, 0)`."""
+    """`max(x, 0)`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Relu()(jnp.array([2.0, -1.0]))
+        Array([2., 0.], dtype=float32)
+
+        ```
+    """
 
     nonnegative: ClassVar[bool] = True
 
@@ -106,24 +80,62 @@ class Relu(AbstractFeature):
 
 
 class Silu(AbstractFeature):
-    """`x sigmoid(x)`."""
+    """`x sigmoid(x)`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.Silu()(jnp.array([2.0, -1.0]))]
+        [1.7616, -0.2689]
+
+        ```
+    """
+
+    keeps_sign: ClassVar[bool] = True
 
     def __call__(self, x: Any) -> Any:
         return jax.nn.silu(x)
 
 
 class Scale(AbstractFeature):
-    """`factor * x`, for a positive constant factor."""
+    """`factor * x`, for a positive plain factor.
+
+    **Raises:** `SpecError` where the factor is not a plain positive number.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Scale(0.5)(jnp.array([2.0, -1.0]))
+        Array([ 1. , -0.5], dtype=float32)
+
+        ```
+    """
 
     factor: float = plain_float(above=0.0, default=1.0)
     positional: ClassVar[int] = 1
+    keeps_sign: ClassVar[bool] = True
 
     def __call__(self, x: Any) -> Any:
         return self.factor * x
 
 
 class Softmax(AbstractFeature):
-    """`softmax(x)`."""
+    """`softmax(x)`: positive, with sum 1.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.Softmax()(jnp.log(jnp.array([1.0, 3.0])))]
+        [0.25, 0.75]
+
+        ```
+    """
 
     nonnegative: ClassVar[bool] = True
 
@@ -132,9 +144,27 @@ class Softmax(AbstractFeature):
 
 
 class L2Norm(AbstractFeature):
-    """`x / sqrt(sum x^2 + epsilon)`."""
+    """`x / sqrt(sum x^2 + epsilon)`: after it, `kernel(k, k)` of `Dot` is 1 up to epsilon.
 
-    epsilon: float = plain_float(default=1e-6)
+    **Arguments:**
+
+    - `epsilon`: at least 0; inside the root.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.L2Norm()(jnp.array([3.0, 4.0]))]
+        [0.6, 0.8]
+
+        ```
+
+    Source: the keys of the delta rule, Yang et al. 2024 ("Parallelizing Linear Transformers").
+    """
+
+    epsilon: float = plain_float(at_least=0.0, default=1e-6)
+    keeps_sign: ClassVar[bool] = True
 
     def __call__(self, x: Any) -> Any:
         return x * jax.lax.rsqrt(jnp.sum(x * x) + self.epsilon)
@@ -144,16 +174,48 @@ class L2Norm(AbstractFeature):
 
 
 class SumNorm(AbstractFeature):
-    """`x / (sum x + epsilon)`."""
+    """`x / (sum x + epsilon)`, for features that are at least 0.
 
-    epsilon: float = plain_float(default=1e-4)
+    **Arguments:**
+
+    - `epsilon`: at least 0; keeps a key of zeros from dividing by 0.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.SumNorm()(jnp.array([1.0, 3.0]))]
+        [0.25, 0.75]
+
+        ```
+
+    Source: the sum normalisation of Schlag et al. 2021.
+    """
+
+    epsilon: float = plain_float(at_least=0.0, default=1e-4)
+    keeps_sign: ClassVar[bool] = True
 
     def __call__(self, x: Any) -> Any:
         return x / (jnp.sum(x) + self.epsilon)
 
 
 class Taylor(AbstractFeature):
-    """`phi(q) . phi(k) = 1 + s + s^2 / 2` with `s = q . k / sqrt(size)` (Based)."""
+    """The exponential to second order: `phi(q) . phi(k) = 1 + s + s^2 / 2`, `s = q . k / √size`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Taylor().size(16)  # 1 + 16 + 16 * 17 / 2
+        153
+        >>> md.is_nonnegative(md.Dot().pullback(md.Taylor()))  # 1 + s + s^2 / 2 is at least 1 / 2
+        True
+
+        ```
+
+    Source: Arora et al. 2024 (Based), whose features repeat the products x_i x_j and x_j x_i.
+    """
 
     def __call__(self, x: Any) -> Any:
         (n,) = x.shape
@@ -170,9 +232,25 @@ class Taylor(AbstractFeature):
 
 
 class Dpfp(AbstractFeature):
-    """Deterministic parameter-free projection (Schlag et al. 2021): products of rolled halves.
+    """Deterministic parameter-free projection: products of rolled halves.
 
     `r = [relu x, relu(-x)]`, then `concatenate_j r * roll(r, j)`, j = 1 … order.
+
+    **Arguments:**
+
+    - `order`: how many rolls.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Dpfp(1)(jnp.array([2.0, -3.0]))
+        Array([6., 0., 0., 0.], dtype=float32)
+
+        ```
+
+    Source: Schlag et al. 2021, with their nu as the order.
     """
 
     order: int = whole(at_least=1, default=3)
@@ -185,102 +263,3 @@ class Dpfp(AbstractFeature):
 
     def size(self, in_size: int) -> int:
         return 2 * in_size * self.order
-
-
-class Linear(AbstractFeature):
-    """`W x`, with a trained W of `size` rows (one a head)."""
-
-    width: int = whole(at_least=1)
-    weight: Number = None
-    positional: ClassVar[int] = 1
-
-    def __check__(self) -> None:
-        if self.weight is None:
-            object.__setattr__(self, "weight", Weight(rows=self.width))
-
-    def __call__(self, x: Any) -> Any:
-        return self.weight @ x
-
-    def size(self, in_size: int) -> int:
-        return self.width
-
-    def shown(self, at: str | None = None) -> list[tuple[str, str]]:
-        return [("width", repr(self.width))]
-
-
-class Hedgehog(AbstractFeature):
-    """`softmax([2 y, -2 y])` of a trained `y = W x + b` (Zhang et al. 2024)."""
-
-    weight: Number = Weight(start="identity")
-    bias: Number = Weight(vector=True, start="zeros")
-    nonnegative: ClassVar[bool] = True
-
-    def __call__(self, x: Any) -> Any:
-        y = self.weight @ x + self.bias
-        return jax.nn.softmax(jnp.concatenate([2 * y, -2 * y]))
-
-    def size(self, in_size: int) -> int:
-        return 2 * in_size
-
-
-SPECTRA = ("rbf", "matern32", "matern52", "exp")
-
-
-class RandomFourier(AbstractFeature):
-    """Random features whose inner product estimates a kernel (Rahimi and Recht 2007).
-
-    For `"rbf"` and `"matern…"`: `sqrt(1 / n) [cos W x, sin W x]`, with rows of W from the kernel's
-    spectral density. For `"exp"` (`exp(k . q / scale^2)`): the positive features of Choromanski et
-    al. 2021, `exp(W x - |x|^2 / 2) / sqrt(n)`. W is drawn from `seed` by NumPy and never trained.
-
-    **Arguments:**
-
-    - `count`: the number n of random directions.
-    - `spectrum`: `"rbf"`, `"matern32"`, `"matern52"` or `"exp"`.
-    - `scale`: the length scale of the kernel.
-    - `seed`: of the random directions.
-    """
-
-    count: int = whole(at_least=1)
-    spectrum: str = choice(*SPECTRA, default="rbf")
-    scale: float = plain_float(above=0.0, default=1.0)
-    seed: int = whole(at_least=0, default=0)
-    positional: ClassVar[int] = 1
-
-    def __call__(self, x: Any) -> Any:
-        (d,) = x.shape
-        directions = jnp.asarray(_directions(self.count, d, self.spectrum, self.seed), x.dtype)
-        x = x / self.scale
-        z = directions @ x
-        if self.spectrum == "exp":
-            return jnp.exp(z - jnp.sum(x * x) / 2) / math.sqrt(self.count)
-        return jnp.concatenate([jnp.cos(z), jnp.sin(z)]) / math.sqrt(self.count)
-
-    def size(self, in_size: int) -> int:
-        return self.count if self.spectrum == "exp" else 2 * self.count
-
-    def is_nonnegative(self) -> bool:
-        return self.spectrum == "exp"
-
-    def is_unit(self) -> bool:
-        return self.spectrum != "exp"
-
-
-@functools.cache
-def _directions(count: int, d: int, spectrum: str, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    normal = generator.standard_normal((count, d))
-    if spectrum.startswith("matern"):
-        freedom = {"matern32": 3, "matern52": 5}[spectrum]
-        normal /= np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)
-    return normal
-
-
-def one_feature(value: Any) -> AbstractFeature:
-    """`value`, or a readable error where it is no feature."""
-    if isinstance(value, AbstractFeature):
-        return value
-    raise SpecError(
-        f"pullback takes a feature, and got {value!r}.",
-        instead="a feature such as Silu() >> L2Norm().",
-    )

@@ -1,235 +1,49 @@
 """Numbers: one sort, whether a plain float, a swept one, a learned one, or one read off the input.
 
-A spec holds `float | Source`. A plain float is static (changing it recompiles); every source becomes
-a traced value when the spec is *grounded*. Values in `(0, 1]` that multiply along time are kept as
-`Log`, the natural logarithm, so that nothing under- or overflows.
+A spec holds `float | Source`. A plain float is static (changing it recompiles); every source
+becomes a traced value when the spec is *grounded*. Values in `(0, 1]` that multiply along time are
+kept as `Log`, the natural logarithm, so that nothing under- or overflows.
 """
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any
 
-import jax
 import jax.numpy as jnp
-import optax
 
 from .._errors import SpecError
-from ._base import Spec, choice, plain_float
+from ._base import as_python_float, code, described, fields_of, refuse, Spec
+from ._source import (
+    AXES as AXES,
+    FromInput as FromInput,
+    InverseRoot as InverseRoot,
+    is_number as is_number,
+    Knob as Knob,
+    Learned as Learned,
+    Log as Log,
+    NumberProduct as NumberProduct,
+    NumberSum as NumberSum,
+    Schedule as Schedule,
+    Source as Source,
+)
 
 
-AXES = ("layer", "head", "key_channel", "value_channel")
-
-
-class Log(NamedTuple):
-    """The natural logarithm of a positive number: `Log(x)` stands for `exp(x)`."""
-
-    log: jax.Array
-
-
-class Source(Spec):
-    """A number that is known only later: at plan time, at build time, or token by token."""
-
-    time: ClassVar[bool] = False
-    """Whether the value changes from token to token."""
-
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, Source | int | float):
-            return NotImplemented
-        return NumberSum(self, other)
-
-    def __radd__(self, other: float) -> "NumberSum":
-        return NumberSum(other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, Source | int | float):
-            return NotImplemented
-        return NumberProduct(self, other)
-
-    def __rmul__(self, other: float) -> "NumberProduct":
-        return NumberProduct(other, self)
-
-
-Number = Any
+Number = Annotated[Any, "a float or a source"]
 """A plain float or a `Source`; in a grounded spec, the traced array or `Log` in its place."""
 
+OF_A_KERNEL = (
+    "A kernel compares two keys and must be symmetric in them: a number that belongs to one token "
+    "has no place in it."
+)
+_NO_ARRAYS = "A spec holds no arrays, so that it can be hashed, compared and saved."
+OF_THE_MEMORY = "This number belongs to the memory, not to one of its tokens."
 
-class Knob(Source):
-    """A traced number that is not trained: sweep it without recompiling.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> md.RBF(scale=md.Knob(0.5))
-        RBF(scale=Knob(0.5))
-
-        ```
-    """
-
-    value: float = plain_float()
-    positional: ClassVar[int] = 1
-
-
-class Learned(Source):
-    """A trained number, `floor + squash(p)`, that starts at `start`.
-
-    **Arguments:**
-
-    - `start`: the value at initialisation.
-    - `per`: one for the whole `"layer"`, one a `"head"`, one a `"key_channel"` of each head, or one
-        a `"value_channel"`.
-    - `squash`: `"identity"`, `"exp"`, `"softplus"` or `"sigmoid"`: keeps the number in its range.
-    - `floor`: added after the squash.
-    """
-
-    start: float = plain_float(default=0.0)
-    per: str = choice(*AXES, default="head")
-    squash: str = choice("identity", "exp", "softplus", "sigmoid", default="identity")
-    floor: float = plain_float(default=0.0)
-    positional: ClassVar[int] = 1
-
-    def __check__(self) -> None:
-        gap = self.start - self.floor
-        if self.squash in ("exp", "softplus") and gap <= 0:
-            raise SpecError(
-                f"Learned cannot start at {self.start} with squash {self.squash!r}.",
-                where=self,
-                at="start",
-                why=f"{self.squash} only gives numbers above the floor, {self.floor}.",
-                instead="a start above the floor, or squash='identity'.",
-            )
-        if self.squash == "sigmoid" and not 0 < gap < 1:
-            raise SpecError(
-                f"Learned cannot start at {self.start} with squash 'sigmoid'.",
-                where=self,
-                at="start",
-                why="A sigmoid only gives numbers between floor and floor + 1.",
-                instead="a start strictly between them.",
-            )
-
-    def raw(self) -> float:
-        """The parameter p with `floor + squash(p) == start`."""
-        gap = self.start - self.floor
-        if self.squash == "exp":
-            return math.log(gap)
-        if self.squash == "softplus":
-            return gap + math.log(-math.expm1(-gap))
-        if self.squash == "sigmoid":
-            return math.log(gap / (1 - gap))
-        return gap
-
-
-class FromInput(Source):
-    """A number read off the token: `scale * squash(W x + b)`, one W and b a head (or channel).
-
-    **Arguments:**
-
-    - `squash`: `"sigmoid"`, `"softplus"`, `"exp"`, `"tanh"`, `"identity"`, or `"dt"`, Mamba's gate
-        `exp(-exp(A) softplus(W x + b))` with a learned A, for decays only.
-    - `bias`: where b starts.
-    - `per`: `"head"`, `"key_channel"`, `"value_channel"` or `"layer"`.
-    - `temperature`: divides the *logarithm* of a decay: `sigmoid(z) ** (1 / temperature)` (GLA: 16).
-    - `scale`: multiplies the result (2 gives a delta rule negative eigenvalues).
-    - `rank`: the inner width of a two-layer W, or `None` for a full one.
-    """
-
-    squash: str = choice("sigmoid", "softplus", "exp", "tanh", "identity", "dt")
-    bias: float = plain_float(default=0.0)
-    per: str = choice(*AXES, default="head")
-    temperature: float = plain_float(above=0.0, default=1.0)
-    scale: float = plain_float(default=1.0)
-    rank: int | None = None
-    positional: ClassVar[int] = 1
-    time: ClassVar[bool] = True
-
-    def __check__(self) -> None:
-        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
-            raise SpecError(
-                f"FromInput.rank must be None or a whole number of at least 1: {self.rank!r}.",
-                where=self,
-                at="rank",
-                instead="rank=16, say.",
-            )
-
-
-class Schedule(Source):
-    """A number that follows a schedule of `optax.schedules`, by name, over the count of writes.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> md.Schedule("linear_schedule", init_value=0.5, end_value=0.1, transition_steps=100)
-        Schedule("linear_schedule", end_value=0.1, init_value=0.5, transition_steps=100)
-
-        ```
-    """
-
-    name: str
-    arguments: tuple[tuple[str, float], ...] = ()
-    positional: ClassVar[int] = 1
-    time: ClassVar[bool] = True
-
-    def __init__(self, name: str, arguments: Any = (), **named: float):
-        merged = tuple(sorted({**dict(arguments), **named}.items()))
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", merged)
-        self.__check__()
-
-    def __check__(self) -> None:
-        if not self.name.endswith("schedule") or self.name not in vars(optax.schedules):
-            known = ", ".join(n for n in sorted(vars(optax.schedules)) if n.endswith("schedule"))
-            raise SpecError(
-                f"Schedule knows no {self.name!r}.",
-                where=self,
-                at="name",
-                instead=f"one of {known}.",
-            )
-        try:
-            inspect.signature(self.function()).bind(0)
-        except TypeError as error:
-            raise SpecError(
-                f"Schedule {self.name!r} cannot be made: {error}.",
-                where=self,
-                at="arguments",
-                instead=f"the arguments of optax.schedules.{self.name}.",
-            ) from error
-
-    def shown(self, at: str | None = None) -> list[tuple[str, str]]:
-        return [("name", f'"{self.name}"'), *((k, f"{k}={v!r}") for k, v in self.arguments)]
-
-    def function(self) -> Callable[[Any], Any]:
-        """The optax schedule: a function of the step."""
-        return getattr(optax.schedules, self.name)(**dict(self.arguments))
-
-
-class InverseRoot(Source):
-    """`1 / sqrt(size)` of an axis, known at plan time: `Exp(InverseRoot("key") * Dot())`."""
-
-    axis: str = choice("key", "value", "model", default="key")
-    positional: ClassVar[int] = 1
-
-
-class NumberSum(Source):
-    """`left + right`."""
-
-    left: Number
-    right: Number
-
-    def __repr__(self) -> str:
-        return f"{self.left!r} + {self.right!r}"
-
-
-class NumberProduct(Source):
-    """`left * right`."""
-
-    left: Number
-    right: Number
-
-    def __repr__(self) -> str:
-        return f"{self.left!r} * {self.right!r}"
+_AXIS = {
+    "layer": "layer",
+    "head": "head",
+    "key_channel": "channel of the key",
+    "value_channel": "channel of the value",
+}
 
 
 def leaves(number: Any) -> list[Any]:
@@ -239,9 +53,76 @@ def leaves(number: Any) -> list[Any]:
     return [number]
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value can stand in a number slot of a spec."""
-    return isinstance(value, Source | int | float) and not isinstance(value, bool)
+def interval(number: Any) -> tuple[float, float] | None:
+    """Where a number can be when nothing has been trained yet; `None` where nobody knows."""
+    match number:
+        case NumberSum() | NumberProduct():
+            left, right = interval(number.left), interval(number.right)
+            if left is None or right is None:
+                return None
+            if isinstance(number, NumberSum):
+                return left[0] + right[0], left[1] + right[1]
+            corners = [0.0 if 0 in (x, y) else x * y for x in left for y in right]
+            return min(corners), max(corners)
+        case Knob():
+            return number.value, number.value
+        case Learned():
+            return number.start, number.start
+        case InverseRoot():
+            return 0.0, 1.0
+        case FromInput():
+            ends = [
+                0.0 if number.scale == 0 else number.scale * x for x in _SQUASHED[number.squash]
+            ]
+            return min(ends), max(ends)
+        case int() | float():
+            return number, number
+        case _:
+            return None
+
+
+_SQUASHED = {
+    "sigmoid": (0.0, 1.0),
+    "dt": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "softplus": (0.0, math.inf),
+    "exp": (0.0, math.inf),
+    "identity": (-math.inf, math.inf),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The numbers that a slot takes."""
+
+    above: float = -math.inf
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    infinite: bool = False
+
+    def __str__(self) -> str:
+        if self.above == 0 and self.at_most == math.inf:
+            return "positive"
+        if self.at_least == 0 and self.at_most < math.inf:
+            return f"between 0 and {self.at_most:g}"
+        low = [f"above {self.above:g}"] if self.above > -math.inf else []
+        low += [f"at least {self.at_least:g}"] if self.at_least > -math.inf else []
+        high = [f"at most {self.at_most:g}"] if self.at_most < math.inf else []
+        return " and ".join(low + high) or "a number"
+
+    def holds(self, value: float) -> bool:
+        """Whether a plain number is in the range."""
+        return self.above < value and self.at_least <= value <= self.at_most
+
+    def instead(self) -> str:
+        """What to write instead of a number out of range."""
+        if str(self) == "positive":
+            return "a number above 0, such as 1.0."
+        return f"a number {self} such as {0.9 if self.at_most == 1 else 1.0}."
+
+    def contains(self, low: float, high: float) -> bool:
+        """Whether an interval lies in the range; an end that is never reached may touch it."""
+        return max(self.above, self.at_least) <= low and high <= self.at_most
 
 
 def number(
@@ -250,83 +131,150 @@ def number(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
+    infinite: bool = False,
     per: tuple[str, ...] = ("layer", "head"),
     log: bool = False,
     of_input: bool = True,
     optional: bool = False,
     meaning: str = "",
+    fixed: str = OF_THE_MEMORY,
+    range_reason: str | None = None,
 ) -> Any:
-    """A dataclass field for a number: its range, the axes it may have, whether it is kept as a `Log`."""
+    """A dataclass field for a number.
+
+    **Arguments:**
+
+    - `above`, `at_least`, `at_most`: its range; `infinite`: whether it may be infinite.
+    - `per`: the axes that it may have.
+    - `log`: whether its value is kept as a `Log`, as decays are.
+    - `of_input`: whether it may change from token to token; if not, `fixed` says why.
+    - `optional`: whether it may be `None`.
+    - `meaning`: what it is called in listings.
+    - `range_reason`: why it has this range.
+    """
+    bounds = Bounds(above, at_least, at_most, infinite)
 
     def check(spec: Spec, name: str, value: Any) -> None:
-        slot = f"{type(spec).__name__}.{name}"
         if optional and value is None:
             return
-        if not is_number(value):
-            array = isinstance(value, jax.Array) or type(value).__module__ == "numpy"
-            raise SpecError(
-                f"{slot} must be a number, and it is {_describe(value)}.",
-                where=type(spec).__name__ + f"({name}=...)",
-                why="A spec holds no arrays: it must hash, compare and save." if array else None,
-                instead="a float, Knob(x) to sweep it, Learned(x) to train it, or FromInput(...).",
-            )
+        _check_kind(spec, name, value, of_input, optional)
         for leaf in leaves(value):
-            _check_leaf(spec, name, slot, leaf)
-        if isinstance(value, int | float):
-            _check_range(spec, name, slot, value)
-
-    def _check_range(spec: Spec, name: str, slot: str, value: float) -> None:
-        if math.isnan(value) or value <= above or value < at_least or value > at_most:
-            words = "positive" if above == 0 and at_most == math.inf else _range()
-            example = 1.0 if above < 1 <= at_most else at_most
-            aim = "a number above 0, such as 1.0." if words == "positive" else f"such as {example}."
-            raise SpecError(
-                f"{slot} must be {words}, and it is {value!r}.", where=spec, at=name, instead=aim
-            )
-
-    def _range() -> str:
-        low = f"above {above:g}" if above > -math.inf else f"at least {at_least:g}"
-        if at_most == math.inf:
-            return low
-        return f"at most {at_most:g}" if low.endswith("-inf") else f"{low} and at most {at_most:g}"
-
-    def _check_leaf(spec: Spec, name: str, slot: str, leaf: Any) -> None:
-        if isinstance(leaf, FromInput | Schedule) and not of_input:
-            raise SpecError(
-                f"{slot} cannot change from token to token.",
-                where=spec,
-                at=name,
-                why="A kernel compares two keys, and must be symmetric in them: a number that "
-                "belongs to one token has no place in it.",
-                instead="a float, Knob(x) or Learned(x).",
-            )
-        if isinstance(leaf, FromInput) and leaf.squash == "dt" and not log:
-            raise SpecError(
-                f"{slot} cannot take the squash 'dt'.",
-                where=spec,
-                at=name,
-                why="'dt' gives a decay, exp(-exp(A) softplus(W x + b)).",
-                instead="it inside Decay(...), or another squash here.",
-            )
-        axis = getattr(leaf, "per", None)
-        if axis is not None and axis not in per:
-            listed = " or ".join(f'"{p}"' for p in per)
-            raise SpecError(
-                f"{slot} cannot be one number per {axis}.",
-                where=spec,
-                at=name,
-                instead=f"per={listed}.",
-            )
+            _check_leaf(spec, name, leaf, per, log, fixed if not of_input else None)
+        _check_range(spec, name, value, bounds, range_reason, log)
+        as_python_float(spec, name, value)
 
     metadata = {"check": check, "number": True, "log": log, "per": per, "meaning": meaning}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _describe(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"an array of shape {tuple(shape)}"
-    return repr(value) if isinstance(value, str | bool | None) else type(value).__name__
+def _check_kind(spec: Spec, name: str, value: Any, of_input: bool, optional: bool) -> None:
+    weight = any(isinstance(leaf, Source) and leaf.is_array for leaf in leaves(value))
+    if is_number(value) and not weight:
+        return
+    array = getattr(value, "shape", None) is not None
+    sources = "a float, Knob(x) to sweep it, or Learned(x) to train it."
+    if of_input:
+        sources = "a float, Knob(x) to sweep it, Learned(x) to train it, or FromInput(...)."
+    raise refuse(
+        spec,
+        name,
+        f"a number{', or None' if optional else ''}",
+        value,
+        why=_NO_ARRAYS if array else None,
+        instead=sources,
+    )
+
+
+def _check_leaf(
+    spec: Spec, name: str, leaf: Any, per: tuple[str, ...], log: bool, fixed: str | None
+) -> None:
+    slot = f"{type(spec).__name__}.{name}"
+    if isinstance(leaf, Source) and leaf.time and fixed is not None:
+        raise SpecError(
+            f"{slot} cannot change from token to token.",
+            where=spec,
+            at=name,
+            why=fixed,
+            instead="a float, Knob(x) or Learned(x).",
+        )
+    if isinstance(leaf, FromInput) and not log and leaf.squash == "dt":
+        raise SpecError(
+            f'{slot} cannot take the squash "dt".',
+            where=spec,
+            at=name,
+            why='"dt" gives a decay, exp(-exp(A) softplus(W x + b)), and this is no decay.',
+            instead='another squash, such as "sigmoid" or "softplus".',
+        )
+    if isinstance(leaf, FromInput) and not log and leaf.temperature != 1:
+        raise SpecError(
+            f"{slot} cannot take a temperature.",
+            where=spec,
+            at=name,
+            why="A temperature divides the logarithm of a decay, and this is no decay.",
+            instead="scale=..., which multiplies the number.",
+        )
+    axis = getattr(leaf, "per", None)
+    if axis is not None and axis not in per:
+        listed = " or ".join(f'per="{p}"' for p in per)
+        raise SpecError(
+            f"{slot} cannot be one number per {_AXIS[axis]}.",
+            where=spec,
+            at=name,
+            instead=f"{listed}.",
+        )
+
+
+def _check_range(
+    spec: Spec, name: str, value: Any, bounds: Bounds, reason: str | None, log: bool
+) -> None:
+    slot, plain = f"{type(spec).__name__}.{name}", isinstance(value, int | float)
+    found = interval(value)
+    if plain and (value != value or (not bounds.infinite and abs(value) == math.inf)):
+        must, found_text = "a finite number", f"it is {value!r}"
+    elif found is None or (found[0] < found[1] and bounds.contains(*found)):
+        return
+    elif found[0] < found[1]:
+        must, found_text = str(bounds), f"{code(value)} ranges from {found[0]:g} to {found[1]:g}"
+    elif bounds.holds(found[0]):
+        return
+    else:
+        must = str(bounds)
+        found_text = f"it is {value!r}" if plain else f"{code(value)} is {found[0]!r}"
+    instead = bounds.instead()
+    if any(isinstance(leaf, FromInput) for leaf in leaves(value)):
+        safe = "sigmoid" if bounds.at_most == 1 else "softplus"
+        instead = f'FromInput("{safe}").'
+        instead = 'FromInput("sigmoid") or FromInput("dt").' if log else instead
+    raise SpecError(
+        f"{slot} must be {must}, and {found_text}.",
+        where=spec,
+        at=name,
+        why=reason,
+        instead=instead,
+    )
+
+
+def check_plain_field(spec: Spec, name: str, value: Any) -> None:
+    """The check of a field that has none of its own: what a user's spec may hold."""
+    (field,) = (f for f in fields_of(spec) if f.name == name)
+    source = isinstance(value, Source) and not value.is_array
+    if _is_number_annotation(field.type) or source:
+        slot = number(infinite=True, per=AXES, of_input=not spec.shared, fixed=OF_A_KERNEL)
+        slot.metadata["check"](spec, name, value)
+    elif isinstance(value, list | dict | set) or getattr(value, "shape", None) is not None:
+        raise SpecError(
+            f"{type(spec).__name__}.{name} holds {described(value)}.",
+            where=spec,
+            at=name,
+            why="A spec holds neither arrays nor what can change, so that it can be hashed, "
+            "compared and saved.",
+            instead="a number, a string, a spec, or a tuple of these.",
+        )
+
+
+def _is_number_annotation(annotation: Any) -> bool:
+    written_out = isinstance(annotation, str) and annotation.rpartition(".")[2] == "Number"
+    return annotation is Number or written_out
 
 
 def log_of(value: Any) -> Any:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from .._errors import SpecError
 from ._feature import RandomFourier
-from ._kernel import AbstractKernel, Dot, Pullback
-from ._number import Number, number
+from ._kernel import AbstractKernel, Dot
+from ._number import Number, number, OF_A_KERNEL
 
 
 def _squared_distances(keys: Any, queries: Any) -> Any:
@@ -29,7 +29,10 @@ def _safe_root(x: Any) -> Any:
 
 
 class AbstractRadial(AbstractKernel):
-    """A function of the distance `|k - q|` alone, 1 at 0 and positive everywhere."""
+    """A function of the distance `|k - q|` alone, 1 at 0 and positive everywhere.
+
+    To add one, write `log_profile`; values, logarithms and matrices of pairs follow.
+    """
 
     @abstractmethod
     def log_profile(self, squared_distance: Any) -> Any:
@@ -61,32 +64,88 @@ class AbstractRadial(AbstractKernel):
 
 
 def _scale() -> Any:
-    return number(default=1.0, above=0.0, of_input=False, meaning="length scale")
+    return number(default=1.0, above=0.0, of_input=False, meaning="length scale", fixed=OF_A_KERNEL)
 
 
 class RBF(AbstractRadial):
-    """`exp(-|k - q|^2 / (2 scale^2))`, the Gaussian kernel."""
+    """`exp(-|k - q|^2 / (2 scale^2))`, the Gaussian kernel.
+
+    **Arguments:**
+
+    - `scale`: the length scale, positive.
+
+    **Raises:** `SpecError` where the scale is not positive, or changes from token to token.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> round(float(md.RBF(scale=0.5)(jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0]))), 4)
+        0.1353
+
+        ```
+
+    Source: the kernel of kernel least mean squares, Liu et al. 2008.
+    """
 
     scale: Number = _scale()
 
     def log_profile(self, squared_distance: Any) -> Any:
         return -squared_distance / (2 * self.scale**2)
 
-    def random_features(self, count: int, seed: int = 0) -> "Pullback":
+    def random_features(self, count: int, seed: int = 0) -> AbstractKernel:
         return _random_features(self, count, "rbf", self.scale, seed)
 
 
 class Laplace(AbstractRadial):
-    """`exp(-|k - q| / scale)`."""
+    """`exp(-|k - q| / scale)`, the Matérn kernel of order 1/2.
+
+    **Arguments:**
+
+    - `scale`: the length scale, positive.
+
+    **Raises:** `SpecError` as `RBF`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> round(float(md.Laplace(scale=0.5)(jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0]))), 4)
+        0.1353
+
+        ```
+    """
 
     scale: Number = _scale()
 
     def log_profile(self, squared_distance: Any) -> Any:
         return -_safe_root(squared_distance) / self.scale
 
+    def random_features(self, count: int, seed: int = 0) -> AbstractKernel:
+        return _random_features(self, count, "laplace", self.scale, seed)
+
 
 class Matern32(AbstractRadial):
-    """`(1 + r) exp(-r)` with `r = sqrt(3) |k - q| / scale`."""
+    """`(1 + r) exp(-r)` with `r = sqrt(3) |k - q| / scale`, the Matérn kernel of order 3/2.
+
+    **Arguments:**
+
+    - `scale`: the length scale, positive.
+
+    **Raises:** `SpecError` as `RBF`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> round(float(md.Matern32(scale=0.5)(jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0]))), 4)
+        0.1397
+
+        ```
+    """
 
     scale: Number = _scale()
 
@@ -94,12 +153,29 @@ class Matern32(AbstractRadial):
         r = math.sqrt(3) * _safe_root(squared_distance) / self.scale
         return jnp.log1p(r) - r
 
-    def random_features(self, count: int, seed: int = 0) -> "Pullback":
+    def random_features(self, count: int, seed: int = 0) -> AbstractKernel:
         return _random_features(self, count, "matern32", self.scale, seed)
 
 
 class Matern52(AbstractRadial):
-    """`(1 + r + r^2 / 3) exp(-r)` with `r = sqrt(5) |k - q| / scale`."""
+    """`(1 + r + r^2 / 3) exp(-r)`, `r = sqrt(5) |k - q| / scale`: the Matérn kernel of order 5/2.
+
+    **Arguments:**
+
+    - `scale`: the length scale, positive.
+
+    **Raises:** `SpecError` as `RBF`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> round(float(md.Matern52(scale=0.5)(jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0]))), 4)
+        0.1387
+
+        ```
+    """
 
     scale: Number = _scale()
 
@@ -107,15 +183,34 @@ class Matern52(AbstractRadial):
         r = math.sqrt(5) * _safe_root(squared_distance) / self.scale
         return jnp.log1p(r + r * r / 3) - r
 
-    def random_features(self, count: int, seed: int = 0) -> "Pullback":
+    def random_features(self, count: int, seed: int = 0) -> AbstractKernel:
         return _random_features(self, count, "matern52", self.scale, seed)
 
 
 class RationalQuadratic(AbstractRadial):
-    """`(1 + |k - q|^2 / (2 mixture scale^2)) ** -mixture`."""
+    """`(1 + |k - q|^2 / (2 mixture scale^2)) ** -mixture`: Gaussians of many scales, mixed.
+
+    **Arguments:**
+
+    - `scale`: the length scale, positive.
+    - `mixture`: positive; `RBF` as it goes to infinity.
+
+    **Raises:** `SpecError` as `RBF`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> kernel = md.RationalQuadratic(scale=0.5)
+        >>> round(float(kernel(jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0]))), 4)
+        0.3333
+
+        ```
+    """
 
     scale: Number = _scale()
-    mixture: Number = number(default=1.0, above=0.0, of_input=False)
+    mixture: Number = number(default=1.0, above=0.0, of_input=False, fixed=OF_A_KERNEL)
 
     def log_profile(self, squared_distance: Any) -> Any:
         return -self.mixture * jnp.log1p(squared_distance / (2 * self.mixture * self.scale**2))
@@ -123,13 +218,13 @@ class RationalQuadratic(AbstractRadial):
 
 def _random_features(
     kernel: AbstractKernel, count: int, spectrum: str, scale: Any, seed: int
-) -> Pullback:
+) -> AbstractKernel:
     if not isinstance(scale, int | float):
         raise SpecError(
             f"{type(kernel).__name__} with a traced scale has no random features.",
             where=kernel,
             at="scale",
-            why="The random directions are drawn when the spec is made, from a known scale.",
-            instead="a plain float for scale.",
+            why="The random directions are drawn once, for a scale that does not change.",
+            instead="a float.",
         )
     return Dot().pullback(RandomFourier(count, spectrum=spectrum, scale=float(scale), seed=seed))

@@ -1,0 +1,306 @@
+"""Sources: numbers that are known only later. They add and multiply."""
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import optax
+
+from .._errors import SpecError
+from ._base import choice, code, plain_float, refuse, Spec, whole, written
+
+
+AXES = ("layer", "head", "key_channel", "value_channel")
+
+
+class Log(NamedTuple):
+    """The natural logarithm of a positive number: `Log(x)` stands for `exp(x)`."""
+
+    log: jax.Array
+
+
+class Source(Spec):
+    """A number that is known only later: at plan time, at build time, or token by token."""
+
+    time: ClassVar[bool] = False
+    """Whether the value changes from token to token."""
+    is_array: ClassVar[bool] = False
+    """Whether it stands for a matrix or a vector, which only a feature holds."""
+
+    def __add__(self, other: Any) -> Any:
+        return NumberSum(self, other) if is_number(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return NumberSum(other, self) if is_number(other) else NotImplemented
+
+    def __mul__(self, other: Any) -> Any:
+        return NumberProduct(self, other) if is_number(other) else NotImplemented
+
+    def __rmul__(self, other: Any) -> Any:
+        return NumberProduct(other, self) if is_number(other) else NotImplemented
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can stand in a number slot of a spec."""
+    return isinstance(value, Source | int | float) and not isinstance(value, bool)
+
+
+def _operand() -> Any:
+    def check(spec: Spec, name: str, value: Any) -> None:
+        if not is_number(value):
+            raise refuse(spec, name, "a number", value, instead="a float or a source.")
+
+    return dataclasses.field(metadata={"check": check})
+
+
+class Knob(Source):
+    """A traced number that is not trained: sweep it without recompiling.
+
+    A plain float is static: every new value compiles anew. A knob starts at `value`, and a run or a
+    layer takes another value as an array.
+
+    **Arguments:**
+
+    - `value`: where it starts.
+
+    **Raises:** `SpecError` where the value is not finite, or outside the range of its slot.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.RBF(scale=md.Knob(0.5))
+        RBF(scale=Knob(0.5))
+
+        ```
+    """
+
+    value: float = plain_float()
+    positional: ClassVar[int] = 1
+
+
+class Learned(Source):
+    """A trained number, `floor + squash(p)`, that starts at `start`.
+
+    **Arguments:**
+
+    - `start`: the value at initialisation.
+    - `per`: one for the whole `"layer"`, one a `"head"`, one a `"key_channel"` of each head, or one
+        a `"value_channel"`.
+    - `squash`: `"identity"`, `"exp"`, `"softplus"` or `"sigmoid"`: keeps the number in its range.
+    - `floor`: added after the squash.
+
+    **Raises:** `SpecError` where the squash cannot give `start`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> strength = md.Learned(1.0, per="key_channel", squash="softplus", floor=0.25)  # MesaNet
+        >>> round(strength.raw(), 4)
+        0.1106
+
+        ```
+    """
+
+    start: float = plain_float(default=0.0)
+    per: str = choice(*AXES, default="head")
+    squash: str = choice("identity", "exp", "softplus", "sigmoid", default="identity")
+    floor: float = plain_float(default=0.0)
+    positional: ClassVar[int] = 1
+
+    def __check__(self) -> None:
+        gap = self.start - self.floor
+        if self.squash in ("exp", "softplus") and gap <= 0:
+            raise SpecError(
+                f'Learned cannot start at {self.start} with the squash "{self.squash}".',
+                where=self,
+                at="start",
+                why=f'"{self.squash}" gives only numbers above the floor, {self.floor}.',
+                instead='a start above the floor, or squash="identity".',
+            )
+        if self.squash == "sigmoid" and not 0 < gap < 1:
+            raise SpecError(
+                f'Learned cannot start at {self.start} with the squash "sigmoid".',
+                where=self,
+                at="start",
+                why="A sigmoid gives only numbers between the floor and the floor plus 1.",
+                instead="a start strictly between them.",
+            )
+
+    def raw(self) -> float:
+        """The parameter p with `floor + squash(p) == start`."""
+        gap = self.start - self.floor
+        if self.squash == "exp":
+            return math.log(gap)
+        if self.squash == "softplus":
+            return gap + math.log(-math.expm1(-gap))
+        if self.squash == "sigmoid":
+            return math.log(gap / (1 - gap))
+        return gap
+
+
+class FromInput(Source):
+    """A number read off the token: `scale * squash(W x + b)`, one W and b a head (or channel).
+
+    **Arguments:**
+
+    - `squash`: `"sigmoid"`, `"softplus"`, `"exp"`, `"tanh"`, `"identity"`, or `"dt"`, Mamba's gate
+        `exp(-exp(A) softplus(W x + b))` with a learned A, for decays only.
+    - `bias`: where b starts.
+    - `per`: `"head"`, `"key_channel"`, `"value_channel"` or `"layer"`.
+    - `temperature`: divides the *logarithm* of a decay, `sigmoid(z) ** (1 / temperature)`; GLA: 16.
+    - `scale`: multiplies the result; 2 gives a delta rule negative eigenvalues.
+    - `rank`: the inner width of a two-layer W, or `None` for a full one.
+
+    **Raises:** `SpecError` in a slot whose range it can leave, and in a kernel, which compares two
+    keys and belongs to neither.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Decay(md.FromInput("sigmoid", bias=4.0))  # Gated DeltaNet
+        Decay(FromInput("sigmoid", bias=4.0))
+
+        ```
+    """
+
+    squash: str = choice("sigmoid", "softplus", "exp", "tanh", "identity", "dt")
+    bias: float = plain_float(default=0.0)
+    per: str = choice(*AXES, default="head")
+    temperature: float = plain_float(above=0.0, default=1.0)
+    scale: float = plain_float(default=1.0)
+    rank: int | None = whole(at_least=1, default=None, optional=True)
+    positional: ClassVar[int] = 1
+    time: ClassVar[bool] = True
+
+
+class InverseRoot(Source):
+    """`1 / sqrt(size)` of an axis, known at plan time, so that a spec stays free of sizes.
+
+    **Arguments:**
+
+    - `axis`: `"key"`, `"value"` or `"model"`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Exp(md.InverseRoot() * md.Dot())  # the kernel of softmax attention, at any width
+        Exp(InverseRoot() * Dot())
+
+        ```
+    """
+
+    axis: str = choice("key", "value", "model", default="key")
+    positional: ClassVar[int] = 1
+
+
+class NumberSum(Source):
+    """`left + right`, where at least one is a source."""
+
+    left: Any = _operand()
+    right: Any = _operand()
+    binding: ClassVar[int] = 4
+
+    def __repr__(self) -> str:
+        return f"{written(self.left, 4)} + {written(self.right, 5)}"
+
+
+class NumberProduct(Source):
+    """`left * right`, where at least one is a source."""
+
+    left: Any = _operand()
+    right: Any = _operand()
+    binding: ClassVar[int] = 5
+
+    def __repr__(self) -> str:
+        return f"{written(self.left, 5)} * {written(self.right, 6)}"
+
+
+SCHEDULES = (
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "cosine_onecycle_schedule",
+    "exponential_decay",
+    "linear_onecycle_schedule",
+    "linear_schedule",
+    "polynomial_schedule",
+    "warmup_constant_schedule",
+    "warmup_cosine_decay_schedule",
+    "warmup_exponential_decay_schedule",
+)
+
+
+class Schedule(Source):
+    """A number that follows a schedule of `optax.schedules` over the count of writes.
+
+    **Arguments:**
+
+    - `name`: its name in `optax.schedules`.
+    - `**named`: its arguments, plain numbers, as optax takes them.
+
+    **Raises:** `SpecError` for an unknown name, and where optax does not take the arguments.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> rate = md.Schedule(
+        ...     "linear_schedule", init_value=0.5, end_value=0.1, transition_steps=100
+        ... )
+        >>> rate
+        Schedule("linear_schedule", end_value=0.1, init_value=0.5, transition_steps=100)
+        >>> round(float(rate.function()(50)), 4)
+        0.3
+
+        ```
+    """
+
+    name: str
+    arguments: tuple[tuple[str, float], ...] = ()
+    positional: ClassVar[int] = 1
+    time: ClassVar[bool] = True
+
+    def __init__(self, name: str, arguments: Any = (), **named: float):
+        merged = tuple(sorted({**dict(arguments), **named}.items()))
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", merged)
+        self.__check__()
+
+    def __check__(self) -> None:
+        if not isinstance(self.name, str) or self.name not in SCHEDULES:
+            raise SpecError(
+                f"Schedule knows no {self.name!r}.",
+                where=self,
+                at="name",
+                instead=f"one of {', '.join(SCHEDULES)}.",
+            )
+        for name, value in self.arguments:
+            if not isinstance(value, int | float | str):
+                raise SpecError(
+                    f"Schedule takes plain numbers, and {name} is {value!r}.",
+                    where=self,
+                    at=name,
+                    why="A spec is data: it must hash, compare and save.",
+                    instead="a Python number.",
+                )
+        try:
+            inspect.signature(self.function()).bind(0)
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                f'Schedule("{self.name}") cannot be made: {error}.',
+                where=self,
+                instead=f"the arguments of optax.schedules.{self.name}.",
+            ) from error
+
+    def shown(self, at: str | None = None) -> list[tuple[str, str]]:
+        return [("name", code(self.name)), *((k, f"{k}={code(v)}") for k, v in self.arguments)]
+
+    def function(self) -> Callable[[Any], Any]:
+        """The optax schedule: a function of the step."""
+        return getattr(optax.schedules, self.name)(**dict(self.arguments))
