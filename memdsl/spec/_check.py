@@ -15,10 +15,11 @@ from ._facts import (
     needs_matrix,
     one_pair,
 )
-from ._gate import DiagonalDecay, ValueDecay, admissions
+from ._gate import admissions, DiagonalDecay, ValueDecay
 from ._kernel import Dot, Pullback
 from ._memory import AbstractMemory, Memory, Transposed
 from ._number import FromInput, Learned
+from ._read import AbstractRead, Before, Normalised, TopK
 from ._slots import slots
 from ._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
@@ -103,6 +104,15 @@ def _read(m: Memory) -> None:
             instead="Evaluate() as the read.",
         )
 
+    if _has_bonus(m.read) and not _linear_keys(m):
+        raise SpecError(
+            "A bonus weighs the channels of a key, and this kernel has none of its own.",
+            where=m,
+            at="read",
+            why="It lets the token's own pair through as (bonus k) . q.",
+            instead="Dot() or Dot().pullback(...), or Before without a bonus.",
+        )
+
 
 def _ridge(m: Memory) -> None:
     write = m.write
@@ -170,6 +180,14 @@ def _capacity(m: Memory) -> None:
         )
     one = one_pair(m.write)
     windowed = isinstance(one, Descent) and one.window > 1
+    if windowed and admissions(m.gate):
+        raise SpecError(
+            "A Descent over a window needs its pairs to be stored.",
+            where=m,
+            at="gate",
+            why="It goes back to the latest pairs; one that was not admitted has no atom to move.",
+            instead="no admission gate, or window=1.",
+        )
     if windowed and needs_atoms(m) and not isinstance(m.capacity, All):
         raise SpecError(
             "A Descent over a window needs its pairs to stay where they are.",
@@ -188,6 +206,15 @@ def _write(m: Memory) -> None:
             where=m,
             at="read",
             instead="Normalised(prior=1.0), so that an empty memory has a mass.",
+        )
+    core = m.read.core()
+    no_prior = isinstance(core, Normalised) and core.prior == 0
+    if isinstance(write, Reweight) and no_prior:
+        raise SpecError(
+            "Reweight divides by the mass at a key, and an empty memory without a prior has none.",
+            where=m,
+            at="read",
+            instead="Normalised(prior=1.0).",
         )
     if isinstance(write, Delta) and write.on == "atoms" and m.read.needs_mass():
         raise SpecError(
@@ -227,6 +254,13 @@ def _write(m: Memory) -> None:
             at="gate",
             instead="no admission gate, or no momentum.",
         )
+
+
+def _has_bonus(read: AbstractRead) -> bool:
+    """Whether the read lets a token's own pair through with a bonus."""
+    while isinstance(read, TopK):
+        read = read.read
+    return isinstance(read, Before) and read.bonus is not None
 
 
 def _linear_keys(m: Memory) -> bool:
