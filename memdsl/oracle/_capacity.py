@@ -63,8 +63,9 @@ def offer(
     after = function.put(born=function.born + 1)
     if isinstance(capacity, Window):
         oldest = function.born - capacity.size
-        kept = (a for a in (*function.atoms, atom) if a.birth < capacity.sinks or a.birth > oldest)
-        return after.put(atoms=tuple(kept))
+        kept = (a.birth < capacity.sinks or a.birth > oldest for a in function.atoms)
+        atoms = tuple(a if stays else atom for a, stays in zip(function.atoms, kept, strict=True))
+        return after.put(atoms=atoms if atom in atoms else (*atoms, atom))
     if not isinstance(capacity, Budget) or len(function.atoms) < capacity.size:
         return after.put(atoms=(*function.atoms, atom))
     if isinstance(capacity.evict, LeaveOneOut):

@@ -66,8 +66,8 @@ def denote(
       `jax.random.uniform(fold_in(key(seed), t), (size,), float32)` for the slots, the lowest goes;
       with `reservoir` the new atom enters where `uniform(fold_in(fold_in(key(seed), t), 1), (),
       float32) (t + 1) < size`, and is merged where it does not.
-    - `LeastUsed` is told of every read when it happens: the share of each stored atom in
-      sum |w kernel|, whether or not `TopK` lets it answer.
+    - `LeastUsed` is told of every query once the token is written, even if it was answered before:
+      the share of each stored atom in sum |w kernel|, whether or not `TopK` lets it answer.
     - Momentum is a second coefficient of every atom: it leaves and merges with its atom.
     - `Delta(remove="own")` writes two atoms, (k, 1 mass) and then (remove key, 0 mass); its step is
       that of k.
@@ -100,7 +100,7 @@ def denote(
         >>> kernel_lms = md.Memory(md.RBF(scale=1.0), md.Delta(rate=0.5))
         >>> keys, values = jnp.array([[0.0], [1.0], [0.0]]), jnp.array([[1.0], [0.0], [1.0]])
         >>> md.denote(kernel_lms, keys, values)[:, 0]
-        Array([0.        , 0.30326533, 0.4080301 ], dtype=float32)
+        Array([0.        , 0.30326533, 0.40803015], dtype=float32)
 
         ```
     """
@@ -118,7 +118,8 @@ def denote(
             instead=f"{pairs} keys and values a token, and one query.",
         )
     resolved = resolve(memory, {"key": key_size, "value": value_size})
-    numbers = given(resolved, signals, keys.dtype, time, pairs)
+    there = [True] * time if mask is None else [bool(flag) for flag in mask]
+    numbers = given(resolved, signals, keys.dtype, there, pairs)
 
     def grouped(rows: Any) -> list[list[Any]]:
         if rows is None:
@@ -130,7 +131,7 @@ def denote(
         values=grouped(values),
         queries=list(keys if queries is None else queries),
         asks=[[]] * time,
-        mask=[True] * time if mask is None else [bool(flag) for flag in mask],
+        mask=there,
         starts=[False] * time if starts is None else [bool(flag) for flag in starts],
         writes=[True] * time,
         erase_keys=grouped(erase_keys),
@@ -265,7 +266,6 @@ def _leaf(memory: Memory, numbers: Numbers, stream: Stream, *, is_backwards: boo
         asked[t] = [ask(here, function, mapped(key)) for key in stream.asks[t]]
         if is_early:
             answers[t] = ask(here, function, query)
-            function = used(here, function, query)
         if is_early and not stream.forecasts:
             part = let_through(here, pairs[0], query, is_backwards=is_backwards)
             answers[t] = answers[t] + part
@@ -277,7 +277,7 @@ def _leaf(memory: Memory, numbers: Numbers, stream: Stream, *, is_backwards: boo
             function = function.put(seen=function.seen + 1)
         if not is_early:
             answers[t] = ask(here, function, query)
-            function = used(here, function, query)
+        function = used(here, function, query)
     return answers, asked
 
 

@@ -14,7 +14,7 @@ from ..spec._read import Normalised
 from ..spec._write import Descent, GaussSeidel, Recalled, Repeated, Ridge
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Atom:
     """`exp(log_weight) kernel(key, .) (value, mass)`.
 

@@ -10,8 +10,8 @@ from ..spec._base import children, Spec
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._gate import forgets, LqNorm, Reset, Simplex, SoftThreshold
 from ..spec._memory import AbstractMemory, Memory, Network
-from ..spec._number import Log
-from ..spec._slots import default_value, ground, slots
+from ..spec._number import FromInput, leaves as number_leaves, Log, Schedule
+from ..spec._slots import default_value, evaluate, ground, Slot, slots
 from ..spec._write import Descent
 from ._function import one, undefined
 
@@ -88,9 +88,10 @@ def check_streams(memory: AbstractMemory, streams: Mapping[str, Any]) -> None:
 
 
 def given(
-    memory: AbstractMemory, signals: Mapping[str, Any], dtype: Any, time: int, pairs: int
+    memory: AbstractMemory, signals: Mapping[str, Any], dtype: Any, mask: list[bool], pairs: int
 ) -> Numbers:
     """The value of every number of the memory, by path."""
+    time = len(mask)
     found = slots(memory)
     expected = ", ".join(slot.name for slot in found) or "none"
     for name in signals:
@@ -98,27 +99,45 @@ def given(
             raise SpecError(f"No signal of this memory is called {name!r}.", instead=expected)
     numbers = {}
     for slot in found:
-        several = pairs if _is_of_a_pair(memory, slot.path) else 1
-        rows = several if slot.time else 0
         if slot.name not in signals:
-            value = default_value(slot, dtype)
-            if value is None:
-                raise SpecError(
-                    f"The signal {slot.name!r} is missing.",
-                    why=f"{slot.path} is {slot.number!r}.",
-                    instead=f"{slot.name}=…; the signals are {expected}.",
-                )
-            numbers[slot.path] = Given(value, 0)
+            numbers[slot.path] = _of_its_own(slot, dtype, mask, expected)
             continue
         value = jnp.asarray(signals[slot.name], dtype)
-        if rows and (value.ndim == 0 or len(value) != time * rows):
+        rows = pairs if _is_of_a_pair(memory, slot.path) else 1
+        changes = value.ndim > 0 and len(value) == time * rows
+        if slot.time and not changes:
             raise SpecError(
                 f"The signal {slot.name!r} must have {time * rows} rows, and its shape is "
                 f"{value.shape}.",
                 instead=f"an array with the axes {slot.axes}.",
             )
-        numbers[slot.path] = Given(Log(value) if slot.log else value, rows)
+        is_constant = not slot.time and value.ndim <= len(slot.axes)
+        value = Log(value) if slot.log else value
+        numbers[slot.path] = Given(value, 0 if is_constant else rows)
     return numbers
+
+
+def _of_its_own(slot: Slot, dtype: Any, mask: list[bool], expected: str) -> Given:
+    """The value of a number that the call does not bring; a schedule counts unmasked tokens."""
+    schedules = [leaf for leaf in number_leaves(slot.number) if isinstance(leaf, Schedule)]
+    inputs = [leaf for leaf in number_leaves(slot.number) if isinstance(leaf, FromInput)]
+    if schedules and not inputs:
+
+        def of(leaf: Any) -> Any:
+            if not isinstance(leaf, Schedule):
+                return default_value(slot._replace(number=leaf, log=False), dtype)
+            steps = [sum(mask[:t]) for t in range(len(mask))]
+            return jnp.asarray([leaf.function()(step) for step in steps], dtype)
+
+        return Given(evaluate(slot.number, of, slot.log), 1)
+    value = default_value(slot, dtype)
+    if value is None:
+        raise SpecError(
+            f"The signal {slot.name!r} is missing.",
+            why=f"{slot.path} is {slot.number!r}.",
+            instead=f"{slot.name}=…; the signals are {expected}.",
+        )
+    return Given(value, 0)
 
 
 def _is_of_a_pair(memory: Any, path: str) -> bool:
