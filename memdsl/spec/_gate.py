@@ -124,7 +124,7 @@ class Novelty(AbstractAdmission):
     """Admits a key farther than `threshold` from every stored one (strictly; the retrieval-centric
     paper, section 3.3). Below 0: always. `inf`: never."""
 
-    threshold: Number = number(of_input=False, meaning="distance threshold")
+    threshold: Number = number(of_input=False, infinite=True, meaning="distance threshold")
     positional: ClassVar[int] = 1
 
     def admits(self, arrival: Arrival) -> Any:
