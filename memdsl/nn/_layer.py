@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._errors import SpecError
+from .._types import at_least_single
 from ..plan import Dims, Plan, plan
 from ..plan._prepare import prepare
 from ..plan._run import empty_tree, leaf_states, representation_of, run_tree, Stream
@@ -75,7 +76,7 @@ class MemoryLayer(AbstractModule):
     @property
     def dtype(self) -> Any:
         """The dtype of states: float32, or float64 where the parameters are."""
-        return jnp.promote_types(self.output.dtype, jnp.float32)
+        return at_least_single(self.output.dtype)
 
     def plan(self, time: int | None, purpose: str, state: Any = None) -> Plan:
         """The plan of the layer's memory for a length."""
@@ -89,7 +90,8 @@ class MemoryLayer(AbstractModule):
         self, x: Array, state: LayerState | None, starts: Array | None, mask: Array | None
     ) -> tuple[LayerState, Array]:
         time, heads = len(x), self.spec.heads
-        dtype = jnp.promote_types(x.dtype, jnp.float32)
+        dtype = at_least_single(x.dtype)
+        fresh = state is None
         if state is None:
             chosen = self.plan(time, "train")
             one = empty_tree(
@@ -107,7 +109,7 @@ class MemoryLayer(AbstractModule):
         streams, tail = self._streams(x, tail, begins, mask)
         steps = _steps(chosen, memory, time, mask)
         constants, tokens = evaluate_numbers(chosen.memory, self.numbers, x, heads, steps, dtype)
-        if state is None:
+        if fresh:
             memory = _with_initial(chosen, memory, constants)
 
         def one_head(memory: Any, streams: Any, constants: Any, tokens: Any) -> tuple[Any, Array]:
@@ -121,6 +123,7 @@ class MemoryLayer(AbstractModule):
                 mask,
                 constants,
                 tokens,
+                fresh,
             )
             return run_tree(chosen.memory, chosen, memory, stream)
 

@@ -1,11 +1,39 @@
 """The rules that come with the library."""
 
+from ..run._buffer import (
+    attention_scale,
+    buffer_all_prefix,
+    buffer_attention,
+    buffer_banded,
+    buffer_chunkwise,
+    buffer_parallel,
+)
+from ..run._gram import gram_chunkwise, is_batched
+from ..run._matrix import matrix_associative, matrix_chunkwise
 from ..run._recurrent import recurrent
-from ..spec._facts import has_nonlinear_retention, is_finite, is_solved, needs_atoms, needs_matrix
+from ..spec._capacity import All, Window
+from ..spec._facts import (
+    decays,
+    degree,
+    has_nonlinear_retention,
+    is_additive,
+    is_affine,
+    is_finite,
+    is_solved,
+    needs_atoms,
+    needs_matrix,
+    own_keys,
+    pairs_per_token,
+)
+from ..spec._gate import admissions, Decay, ValueDecay
+from ..spec._loss import Squared
 from ..spec._memory import Memory
-from ..spec._write import Descent
-from ._dims import Dims
-from ._rule import Cost, Requirement, Rule
+from ..spec._number import leaves
+from ..spec._read import Backwards
+from ..spec._slots import peel
+from ..spec._write import Delta, Descent, Ridge
+from . import _costs as costs
+from ._rule import Requirement, Rule
 
 
 def _not_defined_yet(m: Memory) -> bool:
@@ -31,56 +59,189 @@ GRAM = (FINITE, NO_ATOMS, SOLVED, LINEAR)
 BUFFER = (ATOMS, LINEAR)
 
 
-def sizes(memory: Memory, dims: Dims) -> tuple[int, int, int]:
-    """`(time, features or key size, value size)` for the cost model, with guesses for the unknown."""
-    key, value = dims.key or 64, dims.value or 64
-    features = memory.kernel.rank(key)
-    return dims.time or 1024, int(features) if features < 1e9 else key, value
+def _one_rate(m: Memory) -> bool:
+    """Whether the step is one number, so that the correction is of rank one."""
+    rate = vars(m.write).get("rate", vars(vars(m.write).get("write", m.write)).get("rate"))
+    wide = any(getattr(leaf, "per", "") == "value_channel" for leaf in leaves(rate))
+    return is_additive(m) or not wide
 
 
-def _matrix_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
-    time, r, v = sizes(m, dims)
-    return Cost((14 if training else 5) * time * r * v, (6 if training else 0) * time * r * v, time)
+AFFINE = Requirement(is_affine, "the write is not affine in what it recalls")
+ADDITIVE = Requirement(is_additive, "needs an additive write: this one reads what it writes")
+ONE_RATE = Requirement(_one_rate, "a step per value channel makes the correction of full rank")
+NO_VALUE_DECAY = Requirement(
+    lambda m: not any(isinstance(g, ValueDecay) for g in decays(m)),
+    "channels of the value fade each by its own factor",
+)
+FORWARDS = Requirement(
+    lambda m: not isinstance(m.read, Backwards), "a transposed memory is read from its values' side"
+)
+WHOLE_DECAY = Requirement(
+    lambda m: all(isinstance(g, Decay) for g in decays(m)), "the decay is not one number a token"
+)
+UNADMITTED = Requirement(
+    lambda m: not admissions(m.gate), "an admission gate looks at the atoms at every token"
+)
+ONE_PAIR = Requirement(lambda m: pairs_per_token(m.write) == 1, "a token writes several pairs")
+KEEPS_ALL = Requirement(lambda m: isinstance(m.capacity, All), "atoms are evicted")
+WINDOWED = Requirement(lambda m: isinstance(m.capacity, Window), "not a window")
+ALL_READ = Requirement(lambda m: m.read.top() is None, "only the nearest atoms are read")
+CORRECTS = Requirement(
+    lambda m: (
+        (
+            isinstance(m.write, Delta)
+            and m.write.on == "key"
+            and m.write.erase_gate is None
+            and not own_keys(m.write)
+        )
+        or (
+            isinstance(m.write, Descent) and m.write.loss == Squared() and m.write.get_degree() == 1
+        )
+    ),
+    "needs a write that corrects what it recalls at its own key",
+)
+UNMASSED = Requirement(lambda m: not m.read.needs_mass(), "what is recalled is divided by a mass")
+NO_DECAY = Requirement(
+    lambda m: not decays(m), "the ridge does not fade with the pairs, so prefixes are not nested"
+)
+BATCHED = Requirement(
+    lambda m: isinstance(m.write, Ridge) and is_batched(m.write.solver),
+    "this solver works pair by pair",
+)
+ATTENTION = Requirement(
+    lambda m: attention_scale(_core(m)) is not None and m.read.needs_mass(),
+    "not the normalised kernel exp(scale k · q)",
+)
+SINKLESS = Requirement(
+    lambda m: not isinstance(m.capacity, Window) or m.capacity.sinks == 0, "the window has sinks"
+)
+BOUNDLESS = Requirement(
+    lambda m: isinstance(m.capacity, All | Window), "a budget decides atom by atom who stays"
+)
+PER_PAIR = Requirement(lambda m: degree(m.write) < 2, "the write is a descent with a memory")
 
 
-def _buffer_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
-    time, k, v = sizes(m, dims)
-    n = min(m.capacity.slots(), time)
-    solve = n**3 / 3 if is_solved(m) else 0
-    one = 3 * n * (k + v) + solve
-    return Cost((3 if training else 1) * time * one, (5 * training + 1) * time * n * (k + v), time)
+def _core(m: Memory) -> Memory:
+    return peel(m)[0]
 
 
-def _gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
-    time, r, v = sizes(m, dims)
-    one = r**3 / 3 + 4 * r * (r + v)
-    many = 3 if training else 1
-    return Cost(many * time * one, many * time * r * (r + v), time)
-
+MATRIX_CHUNKS = (16, 32, 64)
+BUFFER_CHUNKS = (32, 64)
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "matrix",
         "recurrent",
         MATRIX,
-        _matrix_recurrent,
+        costs.matrix_recurrent,
         recurrent,
         note="constant state; one small step a token",
+    ),
+    *(
+        Rule(
+            "matrix",
+            f"chunkwise ({chunk})",
+            (*MATRIX, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
+            costs.matrix_chunkwise(chunk),
+            matrix_chunkwise(chunk),
+            note="constant state; matrix products inside a chunk",
+        )
+        for chunk in MATRIX_CHUNKS
+    ),
+    Rule(
+        "matrix",
+        "associative",
+        (*MATRIX, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
+        costs.matrix_associative,
+        matrix_associative,
+        note="every prefix's matrix at once",
     ),
     Rule(
         "gram",
         "recurrent",
         GRAM,
-        _gram_recurrent,
+        costs.gram_recurrent,
         recurrent,
         note="constant state; one solve a token",
+    ),
+    Rule(
+        "gram",
+        "chunkwise (32)",
+        (*GRAM, BATCHED),
+        costs.gram_chunkwise(32),
+        gram_chunkwise(32),
+        note="constant state; the solves of a chunk together",
     ),
     Rule(
         "buffer",
         "recurrent",
         BUFFER,
-        _buffer_recurrent,
+        costs.buffer_recurrent,
         recurrent,
         note="exact for every rule about atoms",
     ),
+    Rule(
+        "buffer",
+        "parallel",
+        (*BUFFER, ADDITIVE, WHOLE_DECAY, UNADMITTED, ONE_PAIR, KEEPS_ALL, ALL_READ),
+        costs.buffer_parallel,
+        buffer_parallel,
+        note="every query against every key",
+    ),
+    Rule(
+        "buffer",
+        "banded",
+        (*BUFFER, WINDOWED, ADDITIVE, WHOLE_DECAY, ONE_PAIR, ALL_READ),
+        costs.buffer_banded,
+        buffer_banded,
+        note="every query against its window",
+    ),
+    Rule(
+        "buffer",
+        "attention",
+        (
+            *BUFFER,
+            ATTENTION,
+            ADDITIVE,
+            WHOLE_DECAY,
+            UNADMITTED,
+            ONE_PAIR,
+            BOUNDLESS,
+            SINKLESS,
+            ALL_READ,
+        ),
+        costs.buffer_attention,
+        buffer_attention,
+        note="jax.nn.dot_product_attention",
+    ),
+    *(
+        Rule(
+            "buffer",
+            f"chunkwise ({chunk})",
+            (
+                *BUFFER,
+                CORRECTS,
+                UNMASSED,
+                ONE_RATE,
+                WHOLE_DECAY,
+                UNADMITTED,
+                ONE_PAIR,
+                KEEPS_ALL,
+                ALL_READ,
+            ),
+            costs.buffer_chunkwise(chunk),
+            buffer_chunkwise(chunk),
+            note="one triangular solve a chunk",
+        )
+        for chunk in BUFFER_CHUNKS
+    ),
+    Rule(
+        "buffer",
+        "all-prefix",
+        (*BUFFER, SOLVED, NO_DECAY, UNADMITTED, KEEPS_ALL, BATCHED),
+        costs.buffer_all_prefix,
+        buffer_all_prefix,
+        note="every prefix's solution from one Cholesky factor",
+    ),
 )
+"""The rules that come with the library; pass `rules=RULES + (yours,)` to add one."""

@@ -49,6 +49,7 @@ class Stream:
     active: Array | None
     constants: Mapping[str, Any]
     tokens: Mapping[str, Any]
+    fresh: bool = False
 
     def put(self, **changes: Any) -> "Stream":
         """A copy with some fields changed."""
@@ -155,6 +156,7 @@ def run_leaf(
         stream.active,
         stream.tokens,
         pairs_per_token(memory.write),
+        stream.fresh,
     ).cleaned()
     inputs = inputs.put(
         keys=mapped(inputs.keys),

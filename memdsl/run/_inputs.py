@@ -30,6 +30,8 @@ class Inputs(eqx.Module):
     """False where a token neither fades nor writes: padding, or a memory written now and then."""
     numbers: Mapping[str, Any] = eqx.field(default_factory=dict)
     pairs: int = eqx.field(static=True, default=1)
+    fresh: bool = eqx.field(static=True, default=False)
+    """Whether the state is known to be empty, so that nothing stored has to be read."""
 
     @property
     def time(self) -> int:
@@ -63,6 +65,35 @@ class Inputs(eqx.Module):
             erase_keys=clean(self.erase_keys),
             remove_keys=clean(self.remove_keys),
             numbers=numbers,
+        )
+
+    def spread(self) -> "Inputs":
+        """The same with one pair a token, and `pairs` tokens in the place of one.
+
+        The first of them carries the start; queries are repeated; what they answer is for the caller
+        to pick.
+        """
+        if self.pairs == 1:
+            return self
+        time, pairs = self.time, self.pairs
+
+        def first(array: Array | None, fill: bool) -> Array | None:
+            if array is None:
+                return None
+            there = jnp.arange(time * pairs) % pairs == 0
+            return jnp.where(there, jnp.repeat(array, pairs), fill)
+
+        def wide(value: Any) -> Any:
+            array = value.log if isinstance(value, Log) else value
+            array = array if len(array) == time * pairs else jnp.repeat(array, pairs, axis=0)
+            return Log(array) if isinstance(value, Log) else array
+
+        return self.put(
+            queries=jnp.repeat(self.queries, pairs, axis=0),
+            starts=first(self.starts, False),
+            active=None if self.active is None else jnp.repeat(self.active, pairs),
+            numbers={path: wide(value) for path, value in self.numbers.items()},
+            pairs=1,
         )
 
     def per_token(self) -> "Inputs":

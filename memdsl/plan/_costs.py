@@ -1,0 +1,132 @@
+"""Coarse costs: enough to rank plans, from sizes alone. `measure` is the arbiter.
+
+Each function is `(memory, dims, training) -> Cost` for one head. Floating-point operations are of
+matrix products unless said otherwise; `floats` counts what goes through memory.
+"""
+
+from collections.abc import Callable
+
+from ..spec._facts import degree, is_solved
+from ..spec._gate import DiagonalDecay, forgets
+from ..spec._memory import Memory
+from ._dims import Dims
+from ._rule import Cost
+
+
+CostOf = Callable[[Memory, Dims, bool], Cost]
+
+
+def sizes(m: Memory, dims: Dims) -> tuple[int, int, int]:
+    """`(time, features or key size, value size)`, with guesses for what is unknown."""
+    key, value = dims.key or 64, dims.value or 64
+    features = m.kernel.rank(key)
+    return dims.time or 1024, int(features) if features < 1e9 else key, value
+
+
+def matrix_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
+    """A few passes over the matrix a token; training keeps every one of them."""
+    time, r, v = sizes(m, dims)
+    passes = 2 if degree(m.write) == 0 else 4
+    stored = 8 if training else 0
+    return Cost((4 if training else 1) * 2 * passes * time * r * v, stored * time * r * v, time)
+
+
+def matrix_chunkwise(chunk: int) -> CostOf:
+    """Products with the chunk and the matrix, and a triangular inverse for a delta."""
+
+    def cost(m: Memory, dims: Dims, training: bool) -> Cost:
+        time, r, v = sizes(m, dims)
+        affine = degree(m.write) > 0
+        diagonal = any(isinstance(g, DiagonalDecay) for g in forgets(m.gate))
+        one = 2 * chunk * (r + v) + 6 * r * v
+        one += (4 * chunk * (r + v) + 4 * chunk * chunk) if affine else 0
+        one += 6 * chunk * r if diagonal else 0
+        floats = (4 * (r + v) + 4 * chunk + r * v / chunk) * time
+        many = 4 if training else 1
+        return Cost(many * one * time, many * floats, many * -(-time // chunk))
+
+    return cost
+
+
+def matrix_associative(m: Memory, dims: Dims, training: bool) -> Cost:
+    """Every prefix's matrix, several times over."""
+    time, r, v = sizes(m, dims)
+    return Cost(8 * time * r * v, (24 if training else 8) * time * r * v, 8)
+
+
+def gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
+    """A Cholesky factor a token."""
+    time, r, v = sizes(m, dims)
+    one = 4 * r**3 + 8 * r * (r + v)
+    many = 3 if training else 1
+    return Cost(many * time * one, many * time * r * (r + v), 8 * many * time)
+
+
+def gram_chunkwise(chunk: int) -> CostOf:
+    """The same factors, batched."""
+
+    def cost(m: Memory, dims: Dims, training: bool) -> Cost:
+        time, r, v = sizes(m, dims)
+        one = 4 * r**3 + 8 * r * (r + v)
+        many = 3 if training else 1
+        floats = many * time * r * (r + v) / 2
+        return Cost(many * time * one, floats, many * -(-time // chunk))
+
+    return cost
+
+
+def _slots(m: Memory, time: int) -> float:
+    return min(m.capacity.slots(), time)
+
+
+def buffer_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
+    """A pass over the buffer a token."""
+    time, k, v = sizes(m, dims)
+    n = _slots(m, time)
+    one = 6 * n * (k + v) + (2 * n**3 if is_solved(m) else 0)
+    floats = (8 if training else 2) * time * n * (k + v)
+    return Cost((3 if training else 1) * time * one, floats, 4 * time)
+
+
+def buffer_parallel(m: Memory, dims: Dims, training: bool) -> Cost:
+    """The square of the time."""
+    time, k, v = sizes(m, dims)
+    many = 4 if training else 1
+    return Cost(many * 2 * time * time * (k + v), many * 3 * time * time, many * -(-time // 128))
+
+
+def buffer_attention(m: Memory, dims: Dims, training: bool) -> Cost:
+    """The square of the time, in one piece."""
+    time, k, v = sizes(m, dims)
+    many = 3 if training else 1
+    return Cost(many * 2 * time * time * (k + v), many * 4 * time * time, many)
+
+
+def buffer_banded(m: Memory, dims: Dims, training: bool) -> Cost:
+    """Time by twice the window."""
+    time, k, v = sizes(m, dims)
+    n = _slots(m, time)
+    block = max(n, 64)
+    many = 4 if training else 1
+    pairs = time * min(n + block, time)
+    return Cost(many * 2 * pairs * (k + v), many * 3 * pairs, many * -(-time // int(block)))
+
+
+def buffer_chunkwise(chunk: int) -> CostOf:
+    """The square of the time, twice, and a triangular solve a chunk."""
+
+    def cost(m: Memory, dims: Dims, training: bool) -> Cost:
+        time, k, v = sizes(m, dims)
+        many = 4 if training else 1
+        flops = 4 * time * time * (k + v) + 2 * time * chunk * v
+        return Cost(many * flops, many * 4 * time * time, 4 * many * -(-time // chunk))
+
+    return cost
+
+
+def buffer_all_prefix(m: Memory, dims: Dims, training: bool) -> Cost:
+    """One Cholesky factor of the time, and two triangular solves."""
+    time, k, v = sizes(m, dims)
+    many = 3 if training else 1
+    flops = time**3 + 2 * time * time * (k + v)
+    return Cost(many * flops, many * 6 * time * time, many)

@@ -1,0 +1,1 @@
+"""Executions: pure functions of arrays, one head and one sequence each."""

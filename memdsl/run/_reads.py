@@ -1,0 +1,54 @@
+"""Additive reads of kept atoms, a block of readers at a time.
+
+Weights stay outside the kernel values: `Σ_i e^{row + w_i} κ(k_i, q) c_i` takes one exponential a
+reader and one an atom, and both logarithms are ≤ 0.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._atoms import keep, Known, Left, Pairs
+
+
+def flat(array: Array) -> Array:
+    return array.reshape(-1, array.shape[-1])
+
+
+def earlier(pairs: Pairs, keys: Array, query: Array, weight: Array) -> Array:
+    """`κ ⊙ e^weight`, `[size, atoms]`: atoms that are not there yet, or gone, are not looked at."""
+    there = weight > -jnp.inf
+    return pairs(keep(there, keys), query).T * jnp.exp(weight)[None, :]
+
+
+def here(pairs: Pairs, keys: Array, query: Array, within: Array) -> Array:
+    """`κ ⊙ e^within`, `[size, size]`, inside one block."""
+    return jnp.where(within > -jnp.inf, pairs(keys, query).T * jnp.exp(within), 0)
+
+
+def stored_answers(pairs: Pairs, old: Known, queries: Array, row: Array, weights: Array) -> Array:
+    """What the stored atoms answer to `[blocks, size, key]`."""
+    if old.log_weight.shape[0] == 0:
+        return jnp.zeros((*row.shape, old.coefficients.shape[1]), row.dtype)
+
+    def answer(block: tuple[Array, Array, Array]) -> Array:
+        query, row, weight = block
+        recalled = earlier(pairs, old.keys, query, weight) @ old.coefficients
+        return jnp.exp(row)[:, None] * recalled
+
+    return jax.lax.map(jax.checkpoint(answer), (queries, row, weights))
+
+
+def answers(
+    pairs: Pairs, keys: Array, coefficients: Array, queries: Array, met: Left, weights: Array
+) -> Array:
+    """What the atoms of the run answer to `[blocks, size, key]`."""
+
+    def answer(block: tuple[Array, Array, Array, Left, Array]) -> Array:
+        key, coefficient, query, met, weight = block
+        recalled = earlier(pairs, flat(keys), query, weight) @ flat(coefficients)
+        return (
+            jnp.exp(met.row)[:, None] * recalled + here(pairs, key, query, met.within) @ coefficient
+        )
+
+    return jax.lax.map(jax.checkpoint(answer), (keys, coefficients, queries, met, weights))
