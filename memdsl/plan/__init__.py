@@ -1,6 +1,8 @@
 """From a spec and its sizes to a way of running it: rules, plans, and bare runs."""
 
 from ._dims import Dims as Dims
+from ._explain import explain as explain
+from ._measure import Measured as Measured, machine as machine, measure as measure
 from ._plan import Choice as Choice, Plan as Plan, plan as plan
 from ._rule import Cost as Cost, Requirement as Requirement, Rule as Rule
 from ._rules import RULES as RULES

@@ -53,7 +53,7 @@ def explain(
         if several:
             lines += ["", f"  part {choice.path}"]
         lines += _leaf(choice, chosen, dims)
-    numbers = slots(memory)
+    numbers = slots(chosen.memory)
     if numbers:
         lines.append("")
         for index, slot in enumerate(numbers):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ..spec._base import Spec
 from ..spec._facts import one_pair
 from ..spec._gate import admissions, Decay, DiagonalDecay, forgets, Reset, ValueDecay
 from ..spec._memory import Memory
@@ -65,7 +64,8 @@ def _read(m: Memory) -> str:
     top = "" if m.read.top() is None else f" of the {m.read.top()} nearest"
     if isinstance(core, Normalised):
         prior = "" if core.prior == 0.0 else " + p"
-        return f"y = {scale}N(q) / ({scale}D(q){prior}){top}"
+        mass = f"({scale}D(q){prior})" if scale or prior else "D(q)"
+        return f"y = {scale}N(q) / {mass}{top}"
     return f"y = {scale}f(q){top}"
 
 
@@ -96,8 +96,4 @@ def kernel_line(m: Memory, dims: Dims) -> str:
         facts.append(f"κ(k,k) = {own:g}")
     if kernel.is_nonnegative():
         facts.append("never below 0")
-    return f"{_short(kernel)}   {', '.join(facts)}"
-
-
-def _short(spec: Spec) -> str:
-    return repr(spec)
+    return f"{kernel!r}   {', '.join(facts)}"
