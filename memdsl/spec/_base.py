@@ -25,7 +25,7 @@ class Spec(metaclass=ABCMeta):  # noqa: B024
 
     positional: ClassVar[int] = 0
     binding: ClassVar[int] = ATOM
-    """How tightly the printed form binds, as in Python: 3 for `>>`, 4 for `+`, 5 for `*` and `@`."""
+    """How tightly the printed form binds, as in Python: 3 for `>>`, 4 for `+`, 5 for `*`, `@`."""
     shared: ClassVar[bool] = False
     """Whether its numbers may belong to no single token, as those of a kernel."""
     example: ClassVar[str] = ""

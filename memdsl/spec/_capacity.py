@@ -1,15 +1,17 @@
 """Capacities: how many atoms may be kept, which one goes, and what becomes of what it knew."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .._errors import SpecError
-from ._base import Spec, plain_float, sort, whole
+from ._base import flag, plain_float, sort, Spec, whole
 from ._number import Number, number
 
 
 class AbstractCapacity(Spec):
     """How many atoms may be kept."""
+
+    example: ClassVar[str] = "All(), Window(64) or Budget(256)"
 
     def slots(self) -> float:
         """The number of atoms, `inf` where there is no bound."""
@@ -17,11 +19,41 @@ class AbstractCapacity(Spec):
 
 
 class All(AbstractCapacity):
-    """Every atom is kept."""
+    """Every atom is kept.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.All().slots()
+        inf
+
+        ```
+    """
 
 
 class Window(AbstractCapacity):
-    """The latest `size` atoms, besides the first `sinks` ones."""
+    """The latest `size` atoms, this token's included, besides the first `sinks` ones.
+
+    **Arguments:**
+
+    - `size`: at least 1.
+    - `sinks`: how many atoms from the start of a document are kept for good.
+
+    **Raises:** `SpecError` where a count is out of range; and beside an admission gate, since a
+    window is of tokens.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Window(1024, sinks=4).slots()
+        1028
+
+        ```
+
+    Source: Beltagy et al. 2020 (Longformer); the sinks, Xiao et al. 2024 (StreamingLLM).
+    """
 
     size: int = whole(at_least=1)
     sinks: int = whole(at_least=0, default=0)
@@ -32,23 +64,69 @@ class Window(AbstractCapacity):
 
 
 class AbstractEviction(Spec):
-    """Which atom of a full memory makes room. Lowest score goes; ties: the lowest slot."""
+    """Which atom of a full memory makes room. The lowest score goes; of equals, the lowest slot."""
+
+    example: ClassVar[str] = "Oldest(), Smallest() or LeastUsed()"
 
 
 class Oldest(AbstractEviction):
-    """The atom written first; the first `sinks` atoms are never evicted."""
+    """The atom that was written first; the first `sinks` atoms are never evicted.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, evict=md.Oldest(sinks=4))
+        Budget(256, evict=Oldest(sinks=4))
+
+        ```
+
+    Source: NORMA (Kivinen, Smola and Williamson 2004); the sinks, Xiao et al. 2024.
+    """
 
     sinks: int = whole(at_least=0, default=0)
 
 
 class Smallest(AbstractEviction):
-    """The atom with the smallest norm of its weighted coefficient."""
+    """The atom with the smallest norm of its weighted coefficient, `w_i |c_i|`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, evict=md.Smallest())
+        Budget(256, evict=Smallest())
+
+        ```
+
+    Source: the fixed-budget kernel least mean squares of Rzepka 2012.
+    """
 
 
 class LeastUsed(AbstractEviction):
-    """The atom that reads have used least: `use <- fade use + share of the read` at every read.
+    """The atom that reads have used least: `use <- fade use + share of the read`, at every read.
 
-    A new atom starts at 1, as if one read had been all its own. `fade=1` is H2O, `fade=0` TOVA.
+    The share of an atom is `w_i |kernel(k_i, q)|` over the sum of these. A new atom starts at 1, as
+    if one read had been all its own.
+
+    **Arguments:**
+
+    - `fade`: between 0 and 1; 1 is H2O, 0 is TOVA.
+
+    **Raises:** `SpecError` where `fade` is out of range; and with `Ridge`, whose read is no such
+    sum.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, evict=md.LeastUsed(0.9))
+        Budget(256, evict=LeastUsed(0.9))
+
+        ```
+
+    Source: Zhang et al. 2023 (H2O); Oren et al. 2024 (TOVA). Both keep a share of recent tokens as
+    well, or average over heads; this does neither.
     """
 
     fade: Number = number(default=1.0, at_least=0.0, at_most=1.0, of_input=False)
@@ -56,9 +134,26 @@ class LeastUsed(AbstractEviction):
 
 
 class LeaveOneOut(AbstractEviction):
-    """The atom whose removal changes the memory least at its own key, `|c_i| / [(K + ridge I)^-1]_ii`.
+    """The atom whose removal changes the memory least at its key, `|c_i| / [(K + ridge I)^-1]_ii`.
 
-    The new atom competes too, so it may be the one that goes (fixed-budget kernel least squares).
+    The new atom competes too, so it may be the one that goes.
+
+    **Arguments:**
+
+    - `ridge`: above 0. A `Ridge` memory brings its own problem instead.
+
+    **Raises:** `SpecError` where `ridge` is not positive.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Memory(md.RBF(), md.Ridge(0.01), capacity=md.Budget(100, md.LeaveOneOut())).capacity
+        Budget(100, evict=LeaveOneOut())
+
+        ```
+
+    Source: Van Vaerenbergh et al. 2010 (fixed-budget kernel recursive least squares).
     """
 
     ridge: Number = number(default=1e-2, above=0.0, of_input=False)
@@ -66,26 +161,88 @@ class LeaveOneOut(AbstractEviction):
 
 
 class Random(AbstractEviction):
-    """A uniformly random atom; with `reservoir`, the new atom itself may be the one (Vitter's R)."""
+    """A uniformly random atom; with `reservoir`, the new atom itself may be the one.
+
+    **Arguments:**
+
+    - `seed`: of the draws.
+    - `reservoir`: the t-th token enters with probability `size / t`, so that what is kept is a
+        uniform sample of all that came.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, evict=md.Random(reservoir=True))
+        Budget(256, evict=Random(reservoir=True))
+
+        ```
+
+    Source: the randomised budget perceptron (Cavallanti et al. 2007); the reservoir, Vitter 1985.
+    """
 
     seed: int = whole(at_least=0, default=0)
-    reservoir: bool = False
+    reservoir: bool = flag()
 
 
 class AbstractMerge(Spec):
     """What becomes of the coefficient of an atom that is not kept."""
 
+    example: ClassVar[str] = "Drop(), AddToNearest() or Project()"
+
 
 class Drop(AbstractMerge):
-    """It is lost."""
+    """It is lost.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256) == md.Budget(256, merge=md.Drop())
+        True
+
+        ```
+    """
 
 
 class AddToNearest(AbstractMerge):
-    """It is added, value and mass, to the nearest stored atom (quantised kernel LMS)."""
+    """It is added, value and mass, to the nearest stored atom.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> quantised = md.Memory(
+        ...     md.RBF(), md.Delta(0.2), md.Novelty(0.5), md.Budget(256, merge=md.AddToNearest())
+        ... )
+
+        ```
+
+    Source: Chen et al. 2012 (quantised kernel least mean squares).
+    """
 
 
 class Project(AbstractMerge):
-    """It is spread over the stored atoms as the least-squares projection `(K + ridge I)^-1 k`."""
+    """It is spread over the stored atoms as the projection `(K + ridge I)^-1 kernel(k, .)`.
+
+    **Arguments:**
+
+    - `ridge`: above 0; single precision wants 1e-4 or more.
+
+    **Raises:** `SpecError` where `ridge` is not positive; and under a `Normalised` read, since
+    shares of either sign would make masses negative.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, md.Smallest(), md.Project())
+        Budget(256, evict=Smallest(), merge=Project())
+
+        ```
+
+    Source: the projectron (Orabona, Keshet and Caputo 2008), with a ridge.
+    """
 
     ridge: float = plain_float(above=0.0, default=1e-4)
 
@@ -98,6 +255,17 @@ class Budget(AbstractCapacity):
     - `size`: how many.
     - `evict`: which atom of a full memory makes room for an admitted one.
     - `merge`: what becomes of a pair that the gate did not admit, and of an evicted atom.
+
+    **Raises:** `SpecError` where pinned atoms leave no room.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Budget(256, md.LeastUsed(), md.AddToNearest())
+        Budget(256, evict=LeastUsed(), merge=AddToNearest())
+
+        ```
     """
 
     size: int = whole(at_least=1)
@@ -109,7 +277,7 @@ class Budget(AbstractCapacity):
         return self.size
 
     def __check__(self) -> None:
-        sinks = getattr(self.evict, "sinks", 0)
+        sinks = self.evict.sinks if isinstance(self.evict, Oldest) else 0
         if sinks >= self.size:
             raise SpecError(
                 f"Budget({self.size}) has no room beside {sinks} pinned atoms.",

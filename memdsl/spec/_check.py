@@ -1,342 +1,199 @@
-"""The combinations that have no meaning, each refused with its reason."""
+"""The combinations that have no meaning, each refused with its reason: what must be kept, and how.
+
+Every rule is a function of a whole memory. Those about one part and its neighbours are in
+`_check_parts`, those about what is outside a `Memory` in `_check_outside`.
+"""
 
 from typing import Any
 
 from .._errors import SpecError
-from ._capacity import All, Budget, Drop, Window
-from ._facts import (
-    decays,
-    degree,
-    has_nonlinear_retention,
-    is_finite,
-    is_nonnegative,
-    is_solved,
-    needs_atoms,
-    needs_matrix,
-    one_pair,
+from ._base import Spec
+from ._capacity import All, Budget, Project, Window
+from ._check_outside import (
+    check_grown as check_grown,
+    check_network as check_network,
+    check_transposed as check_transposed,
 )
-from ._gate import admissions, DiagonalDecay, ValueDecay
-from ._kernel import Dot, Pullback
-from ._memory import AbstractMemory, Memory, Transposed
-from ._number import FromInput, Learned
-from ._read import AbstractRead, Before, Normalised, TopK
-from ._slots import slots
-from ._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
+from ._check_parts import check_initial, check_read, check_ridge, check_write
+from ._facts import has_nonlinear_retention, is_finite, one_pair
+from ._gate import (
+    AbstractAdmission,
+    AbstractForget,
+    admissions,
+    Decay,
+    DiagonalDecay,
+    forgets,
+    LqNorm,
+    parts,
+    Simplex,
+    SoftThreshold,
+    ValueDecay,
+)
+from ._kernel import AbstractKernel
+from ._memory import Memory
+from ._read import Backwards
+from ._write import Delta, Descent, GaussSeidel, Ridge
 
 
 def check_memory(memory: Memory) -> None:
     """Raises `SpecError` for a memory that means nothing."""
-    for check in (_kernel, _read, _ridge, _capacity, _write, _initial):
+    for check in (_gate, _matrix, check_read, check_ridge, _capacity, check_write, check_initial):
         check(memory)
 
 
-def _kernel(m: Memory) -> None:
-    name = type(m.kernel).__name__
-    diagonal = any(isinstance(g, DiagonalDecay) for g in decays(m))
-    if diagonal and not is_finite(m.kernel):
-        raise SpecError(
-            f"DiagonalDecay needs coordinates, and {name} has none.",
-            where=m,
-            at="gate",
-            why=f"A diagonal gate scales each feature of a key; {name} has infinitely many features.",
-            instead="Decay(...) scales the whole function, or .random_features(256) on the kernel "
-            "makes them finite.",
-        )
-    if needs_matrix(m) and not is_finite(m.kernel):
-        at = "initial" if m.initial is not None else "write"
-        at = "gate" if has_nonlinear_retention(m) else at
-        raise SpecError(
-            f"{_part(m, at)} needs a matrix, and {name} has infinitely many features.",
-            where=m,
-            at=at,
-            why="It acts on the numbers of a matrix, and this memory keeps atoms.",
-            instead="a kernel of finite rank, such as Dot() or RBF(1.0).random_features(256).",
-        )
-    if needs_matrix(m) and needs_atoms(m):
-        at = "gate" if admissions(m.gate) else "capacity"
-        at = "read" if at == "capacity" and isinstance(m.capacity, All) else at
-        raise SpecError(
-            f"{_part(m, at)} keeps atoms, and another part of this memory needs a matrix.",
-            where=m,
-            at=at,
-            why="DiagonalDecay, orthogonalise, SoftThreshold, LqNorm, Simplex and initial speak of "
-            "the coordinates of a matrix, in which atoms have dissolved.",
-            instead="All() with Always() and a plain read; or Decay(...), which atoms obey too.",
-        )
-
-
-def _part(m: Memory, at: str) -> str:
-    return repr(getattr(m, at)) if at != "initial" else "A learned initial state"
-
-
-def _read(m: Memory) -> None:
-    if m.read.needs_mass() and not is_nonnegative(m.kernel):
-        raise SpecError(
-            f"Normalised divides by a mass, and {m.kernel!r} can make it 0 or negative.",
-            where=m,
-            at="kernel",
-            why="A weighted mean needs weights that are never below 0.",
-            instead="a positive feature, .pullback(EluPlusOne()), an Exp(...) or a radial kernel; "
-            "or Evaluate() as the read.",
-        )
-    if m.read.needs_mass() and any(isinstance(g, DiagonalDecay | ValueDecay) for g in decays(m)):
-        diagonal = any(isinstance(g, DiagonalDecay) for g in decays(m))
-        if not diagonal:
+def _gate(m: Memory) -> None:
+    for gate in parts(m.gate):
+        if not isinstance(gate, AbstractForget | AbstractAdmission):
             raise SpecError(
-                "ValueDecay fades values and not the mass, so Normalised would divide by too much.",
+                f"{gate!r} neither forgets nor admits.",
                 where=m,
                 at="gate",
-                instead="Decay(...), which fades both.",
+                why="A gate of your own lets pairs in: that is all that is asked of it.",
+                instead=f"class {type(gate).__name__}(AbstractAdmission), with a method admits.",
             )
-    top = m.read.top()
-    if top is not None and top > m.capacity.slots():
+    nonlinear = [g for g in forgets(m.gate) if isinstance(g, SoftThreshold | LqNorm | Simplex)]
+    if len(nonlinear) > 1:
+        first, second = nonlinear[:2]
         raise SpecError(
-            f"TopK({top}) reads more atoms than are kept, {m.capacity.slots():g}.",
-            where=m,
-            at="read",
-            instead="a smaller count, or a larger capacity.",
-        )
-    if has_nonlinear_retention(m) and m.read.needs_mass():
-        raise SpecError(
-            f"{m.gate!r} acts on a matrix of values, and has no meaning for the mass.",
+            f"{first!r} and {second!r} do not go together.",
             where=m,
             at="gate",
-            instead="Evaluate() as the read.",
+            why="Each says what the numbers of the matrix are, and they cannot be both.",
+            instead="one of them.",
         )
-
-    if _has_bonus(m.read) and not _linear_keys(m):
+    fading = [g for g in forgets(m.gate) if isinstance(g, Decay | DiagonalDecay | ValueDecay)]
+    if fading and nonlinear and isinstance(nonlinear[0], Simplex):
         raise SpecError(
-            "A bonus weighs the channels of a key, and this kernel has none of its own.",
+            f"{fading[0]!r} does not go with Simplex.",
             where=m,
-            at="read",
-            why="It lets the token's own pair through as (bonus k) . q.",
-            instead="Dot() or Dot().pullback(...), or Before without a bonus.",
+            at="gate",
+            why="The rows of a simplex add up to a constant, so what fades is their logarithm.",
+            instead="Simplex(decay), which does that.",
         )
 
 
-def _ridge(m: Memory) -> None:
-    write = m.write
-    if not is_solved(m) or not isinstance(write, Ridge):
+def _matrix(m: Memory) -> None:
+    needs_matrix, needs_atoms = _what_needs_a_matrix(m), _what_keeps_atoms(m)
+    if needs_matrix is None:
         return
-    if m.read.needs_mass():
+    at, name, what_it_does = needs_matrix
+    if not is_finite(m.kernel) and name == "DiagonalDecay":
         raise SpecError(
-            "Ridge has no mass to divide by.",
-            where=m,
-            at="read",
-            why="A solved memory answers with the minimiser itself; its weights may be negative.",
-            instead="Evaluate().",
-        )
-    if m.read.top() is not None:
-        raise SpecError(
-            "TopK cannot read a solved memory.",
-            where=m,
-            at="read",
-            why="Every coefficient of the minimiser depends on every pair.",
-            instead="Evaluate(), with Budget(n) or Window(n) to bound the pairs.",
-        )
-    if any(isinstance(g, DiagonalDecay | ValueDecay) for g in decays(m)) or has_nonlinear_retention(
-        m
-    ):
-        raise SpecError(
-            "Ridge forgets whole pairs, not channels.",
+            f"DiagonalDecay needs coordinates, and {m.kernel!r} has none.",
             where=m,
             at="gate",
-            why="The decay of a ridge problem is the weight of a pair in its sum.",
-            instead="Decay(...).",
+            why=f"A diagonal gate scales each feature of a key; {m.kernel!r} has infinitely many.",
+            instead=f"Decay(...), which scales the whole function; or {_made_finite(m.kernel)}.",
         )
-    if isinstance(m.capacity, Budget) and not isinstance(m.capacity.merge, Drop):
+    if not is_finite(m.kernel):
         raise SpecError(
-            f"{m.capacity.merge!r} adds coefficients, and Ridge keeps targets.",
+            f"{name} needs a matrix, and {m.kernel!r} has infinitely many features.",
             where=m,
-            at="capacity",
-            why="The sum of two targets is not a target.",
-            instead="merge=Drop().",
+            at=at,
+            why=f"{what_it_does}, and this memory keeps atoms.",
+            instead=f"{_made_finite(m.kernel)}.",
         )
-    strength = write.strength
-    if isinstance(strength, Learned) and strength.per == "key_channel" and needs_atoms(m):
+    if needs_atoms is not None:
+        field, other = needs_atoms
+        fade = "; or Decay(...), which atoms obey too" if name == "DiagonalDecay" else ""
         raise SpecError(
-            "A ridge strength per key channel needs a matrix.",
+            f"{name} needs a matrix, and {other} keeps atoms.",
             where=m,
-            at="write",
-            instead='Learned(..., per="head").',
+            at=field,
+            why="Atoms dissolve in a matrix: it does not know them one by one any more.",
+            instead=f"one of the two without the other{fade}.",
         )
+
+
+def _what_needs_a_matrix(m: Memory) -> tuple[str, str, str] | None:
+    """`(field, name, what it does)` of a part that speaks of the numbers of a matrix, if any."""
+    if isinstance(m.read, Backwards):
+        raise SpecError(
+            "Backwards is no read to write down.",
+            where=m,
+            at="read",
+            why="It is what a transposed memory is read with.",
+            instead="memory.transpose().",
+        )
+    if any(isinstance(g, DiagonalDecay) for g in forgets(m.gate)):
+        return "gate", "DiagonalDecay", "It scales the features of a key one by one"
+    if has_nonlinear_retention(m):
+        kinds = [g for g in forgets(m.gate) if isinstance(g, SoftThreshold | LqNorm | Simplex)]
+        return "gate", type(kinds[0]).__name__, "It acts on the numbers of a matrix one by one"
+    if isinstance(m.write, Descent) and m.write.orthogonalise:
+        return "write", "An orthogonalised step", "It is orthogonal as a matrix"
     if m.initial is not None:
-        raise SpecError(
-            "Ridge has no single initial state to learn.",
-            where=m,
-            at="initial",
-            why="Its state is a Gram matrix and a right-hand side.",
-            instead="no initial; add another memory with +.",
-        )
+        return "initial", "A learned initial state", "It is a matrix that is trained"
+    return None
+
+
+def _what_keeps_atoms(m: Memory) -> tuple[str, str] | None:
+    """`(field, name)` of a part that speaks of single atoms, if any."""
+    if admissions(m.gate):
+        return "gate", repr(admissions(m.gate)[0])
+    if not isinstance(m.capacity, All):
+        return "capacity", repr(m.capacity)
+    write = one_pair(m.write)
+    if isinstance(write, Delta) and write.on == "atoms":
+        return "write", 'Delta(on="atoms")'
+    if isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel):
+        return "write", repr(write.solver)
+    if m.read.top() is not None:
+        return "read", f"TopK({m.read.top()})"
+    return None
+
+
+def _made_finite(kernel: AbstractKernel) -> str:
+    try:
+        kernel.random_features(256)
+    except SpecError:
+        return "a kernel of finite rank, such as Dot()"
+    operator = kernel.binding < Spec.binding
+    return f"{f'({kernel!r})' if operator else repr(kernel)}.random_features(256), which is finite"
 
 
 def _capacity(m: Memory) -> None:
-    if isinstance(m.capacity, Window) and admissions(m.gate):
+    admission: Any = admissions(m.gate)
+    if isinstance(m.capacity, Window) and admission:
         raise SpecError(
-            "A window is of tokens, and an admission gate leaves tokens out.",
+            f"A window is of tokens, and {admission[0]!r} leaves tokens out.",
             where=m,
             at="gate",
             instead=f"Budget({m.capacity.size}, evict=Oldest()), which counts admitted atoms.",
         )
-    one = one_pair(m.write)
-    windowed = isinstance(one, Descent) and one.window > 1
-    if windowed and admissions(m.gate):
-        raise SpecError(
-            "A Descent over a window needs its pairs to be stored.",
-            where=m,
-            at="gate",
-            why="It goes back to the latest pairs; one that was not admitted has no atom to move.",
-            instead="no admission gate, or window=1.",
-        )
-    if windowed and needs_atoms(m) and not isinstance(m.capacity, All):
+    write = one_pair(m.write)
+    one_by_one = _what_keeps_atoms(m) if m.read.top() is None else None
+    decides = one_by_one is not None and one_by_one[0] in ("gate", "capacity")
+    if isinstance(write, Descent) and write.window > 1 and one_by_one and decides:
         raise SpecError(
             "A Descent over a window needs its pairs to stay where they are.",
             where=m,
-            at="capacity",
-            why="It goes back to the latest pairs; an evicted or merged atom has no place any more.",
-            instead="All(), or Delta with this capacity.",
+            at=one_by_one[0],
+            why="It goes back to the latest pairs, and a pair that is not kept has no coefficient "
+            "that could move.",
+            instead="All() and no admission gate; or window=1.",
         )
-
-
-def _write(m: Memory) -> None:
-    write = one_pair(m.write)
-    if isinstance(write, Reweight) and not m.read.needs_mass():
+    if isinstance(write, Delta) and write.remove == "own" and one_by_one and decides:
         raise SpecError(
-            "Reweight is the gradient of a normalised read.",
+            f'Delta(remove="own") writes two atoms a token, and {one_by_one[1]} decides about one.',
             where=m,
-            at="read",
-            instead="Normalised(prior=1.0), so that an empty memory has a mass.",
+            at=one_by_one[0],
+            why="The value could be kept without its removal, or the removal without its value.",
+            instead='All() and no admission gate; or remove="key".',
         )
-    core = m.read.core()
-    no_prior = isinstance(core, Normalised) and core.prior == 0
-    if isinstance(write, Reweight) and no_prior:
+    if isinstance(write, Descent) and write.momentum is not None and admission:
         raise SpecError(
-            "Reweight divides by the mass at a key, and an empty memory without a prior has none.",
-            where=m,
-            at="read",
-            instead="Normalised(prior=1.0).",
-        )
-    if isinstance(write, Delta) and write.on == "atoms" and m.read.needs_mass():
-        raise SpecError(
-            'Delta(on="atoms") moves the values of atoms, and has no rule for their masses.',
-            where=m,
-            at="write",
-            instead="Evaluate() as the read.",
-        )
-    if isinstance(write, Delta) and write.on == "atoms" and isinstance(m.write, Repeated):
-        raise SpecError('Delta(on="atoms") cannot be repeated within a token.', where=m, at="write")
-    if isinstance(write, Delta) and write.erase_gate is not None and not _linear_keys(m):
-        raise SpecError(
-            "An erase gate scales the channels of a key, and this kernel has none of its own.",
-            where=m,
-            at="write",
-            why="The gated key is no key of the kernel's space.",
-            instead="Dot() or Dot().pullback(...).",
-        )
-    if isinstance(write, Descent) and not write.is_plain() and m.read.needs_mass():
-        raise SpecError(
-            "Momentum, windows and orthogonalised steps are defined for reads that do not divide.",
-            where=m,
-            at="read",
-            instead="Evaluate().",
-        )
-    if isinstance(write, Descent) and write.steps > 1 and degree(write) > 0 and m.read.needs_mass():
-        raise SpecError(
-            "Several steps on one pair are defined for reads that do not divide.",
-            where=m,
-            at="write",
-            instead="steps=1, or Evaluate().",
-        )
-    if isinstance(write, Descent) and write.momentum is not None and admissions(m.gate):
-        raise SpecError(
-            "Momentum goes on moving the memory at tokens that the gate keeps out.",
+            f"Momentum goes on moving the memory at tokens that {admission[0]!r} keeps out.",
             where=m,
             at="gate",
             instead="no admission gate, or no momentum.",
         )
-
-
-def _has_bonus(read: AbstractRead) -> bool:
-    """Whether the read lets a token's own pair through with a bonus."""
-    while isinstance(read, TopK):
-        read = read.read
-    return isinstance(read, Before) and read.bonus is not None
-
-
-def _linear_keys(m: Memory) -> bool:
-    kernel = m.kernel
-    while isinstance(kernel, Pullback):
-        kernel = kernel.kernel
-    return isinstance(kernel, Dot)
-
-
-def _initial(m: Memory) -> None:
-    if m.initial is not None and m.read.needs_mass():
+    projects = isinstance(m.capacity, Budget) and isinstance(m.capacity.merge, Project)
+    if projects and m.read.needs_mass():
         raise SpecError(
-            "A learned initial state has no mass.",
+            "Project spreads masses with either sign, and Normalised divides by their sum.",
             where=m,
-            at="initial",
-            why="Normalised would divide what was learned by what was counted.",
-            instead="Evaluate() as the read.",
+            at="capacity",
+            why="A projection has negative shares, so that the sum can be 0 or negative.",
+            instead="merge=AddToNearest() or merge=Drop(); or Evaluate() as the read.",
         )
-
-
-def check_transposed(spec: Transposed) -> None:
-    """Raises `SpecError` where a memory cannot be read from the side of its values."""
-    inner: AbstractMemory = spec.memory
-    if not isinstance(inner, Memory):
-        raise SpecError(
-            f"transpose is of one Memory, not of {type(inner).__name__}.",
-            where=inner,
-            instead="the parts transposed, then combined.",
-        )
-    if not _linear_keys(inner) or needs_atoms(inner) or is_solved(inner):
-        raise SpecError(
-            "transpose needs a memory that is a matrix.",
-            where=inner,
-            at="kernel",
-            why="Only a linear map can be read from both sides.",
-            instead="Dot() or Dot().pullback(...), with All() and a write that is not solved.",
-        )
-    if inner.read.needs_mass():
-        raise SpecError(
-            "transpose needs a read that does not divide.",
-            where=inner,
-            at="read",
-            instead="Evaluate().",
-        )
-
-
-def check_grown(spec: Any) -> None:
-    """Raises `SpecError` for a layer that cannot grow."""
-    memory = spec.memory
-    if not isinstance(memory, Memory):
-        raise SpecError(
-            f"A layer grows by one Memory, not by {type(memory).__name__}.",
-            where=spec,
-            at="memory",
-            instead="Memory(RBF(...), Hebb(rate=...), capacity=Budget(n)).",
-        )
-    write = memory.write
-    if not isinstance(write, Hebb | Reweight):
-        raise SpecError(
-            f"{type(write).__name__} cannot grow a layer.",
-            where=memory,
-            at="write",
-            why="The error signal is the gradient of the loss already: it is written as it is.",
-            instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
-        )
-    if memory.read.is_before() or memory.initial is not None:
-        raise SpecError(
-            "A growing layer is read as it stands, and starts from its base.",
-            where=memory,
-            at="read" if memory.read.is_before() else "initial",
-            instead="a plain read, and the base for what there is at the start.",
-        )
-    for slot in slots(memory):
-        if isinstance(slot.number, FromInput):
-            raise SpecError(
-                f"A growing layer has no token to read {slot.name!r} off.",
-                where=memory,
-                instead="a float, Knob(x) or Schedule(...).",
-            )

@@ -5,19 +5,19 @@ from typing import Any
 
 from ._capacity import All, Budget, LeaveOneOut, Window
 from ._gate import (
+    admissions,
     Decay,
     DiagonalDecay,
+    forgets,
     LqNorm,
     Simplex,
     SoftThreshold,
     ValueDecay,
-    admissions,
-    forgets,
 )
 from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._read import Backwards
-from ._write import AbstractWrite, Delta, Descent, Repeated, Ridge
+from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
 
 
 def is_finite(kernel: AbstractKernel) -> bool:
@@ -85,13 +85,16 @@ def needs_matrix(memory: Memory) -> bool:
 
 def needs_atoms(memory: Memory) -> bool:
     """Whether the atoms must be kept: an infinite kernel, a bound on them, or a rule about them."""
-    on_atoms = isinstance(memory.write, Delta) and memory.write.on == "atoms"
+    write = memory.write
+    on_atoms = isinstance(write, Delta) and write.on == "atoms"
+    on_pairs = isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel)
     return (
         not is_finite(memory.kernel)
         or not isinstance(memory.capacity, All)
         or bool(admissions(memory.gate))
         or memory.read.top() is not None
         or on_atoms
+        or on_pairs
     )
 
 

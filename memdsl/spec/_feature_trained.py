@@ -99,7 +99,8 @@ class Hedgehog(AbstractFeature):
 
         ```
 
-    Source: Zhang et al. 2024 ("The Hedgehog & the Porcupine"), with the softmax and the 2 of public code.
+    Source: Zhang et al. 2024 ("The Hedgehog & the Porcupine"), with the softmax and the 2 of public
+    code.
     """
 
     weight: Number = _weight(Weight(start="identity"))

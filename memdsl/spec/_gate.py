@@ -1,166 +1,261 @@
-"""Gates: how the old function fades, and which pairs are let in. They compose with `@`."""
+"""Gates that act on the stored function, and how gates compose with `@`."""
 
-from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
-
-import jax.numpy as jnp
+from typing import Any, ClassVar
 
 from .._errors import SpecError
-from ._base import Spec, sort
-from ._number import Number, NumberProduct, number
-
-
-class Arrival(NamedTuple):
-    """What an admission gate may look at: the new pair beside the stored atoms (none: inf, 0, |v|)."""
-
-    distance: Any
-    """Euclidean distance to the nearest stored key."""
-    coherence: Any
-    """Largest `|kernel(k, k_j)| / sqrt(kernel(k, k) kernel(k_j, k_j))`."""
-    surprise: Any
-    """Norm of `v - f(k)`."""
-
-
-class AbstractGate(Spec):
-    """What happens to the memory before a pair is written, and whether the pair is written."""
-
-    def __matmul__(self, other: "AbstractGate") -> "AbstractGate":
-        if not isinstance(other, AbstractGate):
-            raise SpecError(f"A gate is composed with a gate, not with {other!r}.", where=self)
-        return compose(self, other)
-
-
-class AbstractForget(AbstractGate):
-    """A gate that acts on the stored function."""
-
-
-class AbstractAdmission(AbstractGate):
-    """A gate that lets a pair in or keeps it out. `admits` is all a new one needs."""
-
-    @abstractmethod
-    def admits(self, arrival: Arrival) -> Any:
-        """Whether the pair becomes an atom, a boolean scalar."""
+from ._admission import (
+    Always as Always,
+    Coherence as Coherence,
+    Never as Never,
+    Novelty as Novelty,
+    Surprise as Surprise,
+)
+from ._base import choice, plain_float, written
+from ._gate_base import (
+    AbstractAdmission as AbstractAdmission,
+    AbstractForget as AbstractForget,
+    AbstractGate as AbstractGate,
+    Arrival as Arrival,
+)
+from ._number import Number, number, NumberProduct, NumberSum
 
 
 class Keep(AbstractForget):
-    """Nothing fades; the unit of `@`."""
+    """Nothing fades: `f <- f`, the unit of `@`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Keep() @ md.Keep()
+        Keep()
+
+        ```
+    """
 
 
 def _decay(*per: str) -> Any:
-    return number(at_least=0.0, at_most=1.0, per=("layer", "head", *per), log=True, meaning="decay")
+    return number(
+        at_least=0.0,
+        at_most=1.0,
+        per=("layer", "head", *per),
+        log=True,
+        meaning="decay",
+        range_reason="A decay above 1 would let the past grow without end, and one below 0 has no "
+        "logarithm.",
+    )
 
 
 class Decay(AbstractForget):
-    """`f <- decay * f`. In a grounded spec and as a signal it is the logarithm, `log_decay <= 0`."""
+    """The whole function fades, value and mass: `f <- decay * f`.
+
+    A run takes it by the name `log_decay`, its logarithm, at most 0.
+
+    **Arguments:**
+
+    - `decay`: between 0 and 1.
+
+    **Raises:** `SpecError` where it can leave that range.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Decay(0.9) @ md.Decay(0.5)
+        Decay(0.45)
+
+        ```
+
+    Source: RetNet (Sun et al. 2023) where it is constant; Mamba-2 (Dao and Gu 2024), Gated DeltaNet
+    (Yang et al. 2024) and forgetting attention (Lin et al. 2025) where it is read off the input.
+    """
 
     decay: Number = _decay()
     positional: ClassVar[int] = 1
 
 
 class DiagonalDecay(AbstractForget):
-    """Each feature of the key fades by its own `decay`: `S <- diag(decay) S`."""
+    """Each feature of the key fades by its own decay: `S <- diag(decay) S`.
+
+    Only matrices have coordinates that could fade one by one; the mass of a normalised memory fades
+    feature by feature too.
+
+    **Arguments:**
+
+    - `decay`: between 0 and 1, one number or one `per="key_channel"`.
+
+    **Raises:** `SpecError` as `Decay`; and in a memory that keeps atoms.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> gate = md.DiagonalDecay(md.FromInput("sigmoid", per="key_channel", temperature=16.0))
+        >>> md.Memory(md.Dot(), md.Hebb(), gate).gate == gate  # gated linear attention
+        True
+
+        ```
+
+    Source: Yang et al. 2024 ("Gated Linear Attention Transformers"); Kimi Linear (2025).
+    """
 
     decay: Number = _decay("key_channel")
     positional: ClassVar[int] = 1
 
 
 class ValueDecay(AbstractForget):
-    """Each channel of the value fades by its own `decay`: `f <- decay * f`, channel by channel."""
+    """Each channel of the value fades by its own decay: `f <- decay * f`, channel by channel.
+
+    The mass does not fade, so it does not go with a `Normalised` read.
+
+    **Arguments:**
+
+    - `decay`: between 0 and 1, one number or one `per="value_channel"`.
+
+    **Raises:** `SpecError` as `Decay`; and under a normalised read.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.ValueDecay(0.9) @ md.DiagonalDecay(0.8)
+        ValueDecay(0.9) @ DiagonalDecay(0.8)
+
+        ```
+
+    Source: the gate of the gated Oja rule, on the side of the values.
+    """
 
     decay: Number = _decay("value_channel")
     positional: ClassVar[int] = 1
 
 
 class Reset(AbstractForget):
-    """`f <- 0` at every token flagged in `starts`, which it makes a required signal."""
+    """`f <- 0` (or the learned initial state) at every token flagged in `starts`.
+
+    Every run takes `starts`; with `Reset` it is required. It is `Decay(0)` in meaning, and a
+    `where` in execution: what was before a start cannot leak through it, not even a NaN.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Reset() @ md.Reset()
+        Reset()
+
+        ```
+    """
 
 
 class SoftThreshold(AbstractForget):
-    """Every number of the matrix moves towards 0 by `threshold` and stops there (elastic net)."""
+    """Every number of the matrix moves towards 0 by `threshold`, and stops there.
+
+    `S <- sign(S) max(|S| - threshold, 0)`: with a `Decay`, the elastic net.
+
+    **Arguments:**
+
+    - `threshold`: at least 0.
+
+    **Raises:** `SpecError` where the threshold can be below 0; and where there is no matrix of
+    values.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.SoftThreshold(0.01) @ md.SoftThreshold(0.01)
+        SoftThreshold(0.02)
+
+        ```
+
+    Source: the elastic-net retention of Behrouz et al. 2025 (MIRAS).
+    """
 
     threshold: Number = number(at_least=0.0, meaning="soft threshold")
     positional: ClassVar[int] = 1
 
 
 class LqNorm(AbstractForget):
-    """The matrix is read through the mirror map of `|A|_q^2 / 2` (Moneta)."""
+    """The matrix is read through the mirror map of `|A|_q^2 / 2`.
 
-    q: float = 4.0
-    form: str = "exact"
+    `"exact"`: `S = sign(A) |A|^(p - 1) / |A|_p^(p - 2)` with `1 / p + 1 / q = 1`. `"miras"`: the
+    form `A / |A|_q^(q - 2)` that the paper is quoted with, which is not that minimiser unless q is
+    2.
+
+    **Arguments:**
+
+    - `q`: above 1.
+    - `form`: `"exact"` or `"miras"`.
+
+    **Raises:** `SpecError` where an argument is out of range; and where there is no matrix of
+    values.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.LqNorm(4.0) @ md.Decay(0.9)
+        LqNorm() @ Decay(0.9)
+
+        ```
+
+    Source: Moneta (Behrouz et al. 2025, MIRAS).
+    """
+
+    q: float = plain_float(above=1.0, default=4.0)
+    form: str = choice("exact", "miras", default="exact")
     positional: ClassVar[int] = 1
-
-    def __check__(self) -> None:
-        if not self.q > 1:
-            raise SpecError(f"LqNorm.q must be above 1: {self.q!r}.", where=self, at="q")
-        if self.form not in ("exact", "miras"):
-            raise SpecError(
-                f"LqNorm.form must be 'exact' or 'miras': {self.form!r}.", where=self, at="form"
-            )
 
 
 class Simplex(AbstractForget):
-    """Every row of the matrix stays a distribution of `total`: softmax of a faded logarithm (Memora)."""
+    """Every row of the matrix stays a distribution: `S <- total softmax(decay log S + step)`.
+
+    **Arguments:**
+
+    - `decay`: between 0 and 1; of the logarithm.
+    - `total`: what a row adds up to, above 0.
+
+    **Raises:** `SpecError` where an argument is out of range; and where there is no matrix of
+    values.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Memory(md.Dot(), md.Descent(rate=0.1), md.Simplex(0.95)).gate
+        Simplex(0.95)
+
+        ```
+
+    Source: Memora (Behrouz et al. 2025, MIRAS).
+    """
 
     decay: Number = _decay()
-    total: float = 1.0
+    total: float = plain_float(above=0.0, default=1.0)
     positional: ClassVar[int] = 1
 
 
-class Always(AbstractAdmission):
-    """Every pair becomes an atom."""
-
-    def admits(self, arrival: Arrival) -> Any:
-        return jnp.asarray(True)
-
-
-class Never(AbstractAdmission):
-    """No pair becomes an atom."""
-
-    def admits(self, arrival: Arrival) -> Any:
-        return jnp.asarray(False)
-
-
-class Novelty(AbstractAdmission):
-    """Admits a key farther than `threshold` from every stored one (strictly; the retrieval-centric
-    paper, section 3.3). Below 0: always. `inf`: never."""
-
-    threshold: Number = number(of_input=False, infinite=True, meaning="distance threshold")
-    positional: ClassVar[int] = 1
-
-    def admits(self, arrival: Arrival) -> Any:
-        never = self.threshold == jnp.inf
-        return (arrival.distance > self.threshold) & ~jnp.asarray(never)
-
-
-class Coherence(AbstractAdmission):
-    """Admits a key whose coherence with every stored one is at most `threshold` (Richard 2009)."""
-
-    threshold: Number = number(
-        above=0.0, at_most=1.0, of_input=False, meaning="coherence threshold"
-    )
-    positional: ClassVar[int] = 1
-
-    def admits(self, arrival: Arrival) -> Any:
-        return arrival.coherence <= self.threshold
-
-
-class Surprise(AbstractAdmission):
-    """Admits a pair whose error `|v - f(k)|` is above `threshold`."""
-
-    threshold: Number = number(at_least=0.0, of_input=False, meaning="error threshold")
-    positional: ClassVar[int] = 1
-
-    def admits(self, arrival: Arrival) -> Any:
-        return arrival.surprise > self.threshold
+LINEAR = Decay | DiagonalDecay | ValueDecay | Reset
+"""The gates that commute with each other, since they multiply."""
 
 
 class Composed(AbstractGate):
     """`left @ right …`: all of them; forgetting first, then every admission must agree."""
 
     gates: tuple[AbstractGate, ...]
+    binding: ClassVar[int] = 5
+
+    def __check__(self) -> None:
+        gates = self.gates
+        good = isinstance(gates, tuple) and all(isinstance(gate, AbstractGate) for gate in gates)
+        if not good or len(gates) < 2 or normal_form(gates) != gates:
+            raise SpecError(
+                "Gates are composed by @, which brings them into normal form.",
+                instead=" @ ".join(repr(gate) for gate in gates) + "." if good and gates else None,
+            )
 
     def __repr__(self) -> str:
-        return " @ ".join(map(repr, self.gates))
+        return " @ ".join(written(gate, 6) for gate in self.gates)
 
 
 def parts(gate: AbstractGate) -> tuple[AbstractGate, ...]:
@@ -181,25 +276,49 @@ def admissions(gate: AbstractGate) -> tuple[AbstractAdmission, ...]:
 
 
 def compose(left: AbstractGate, right: AbstractGate) -> AbstractGate:
-    """`left @ right`, in normal form: no units, and decays of one kind multiplied into one."""
-    merged: list[AbstractGate] = []
-    for gate in (*parts(left), *parts(right)):
-        twin = next((i for i, g in enumerate(merged) if type(g) is type(gate)), None)
-        if twin is not None and isinstance(gate, Decay | DiagonalDecay | ValueDecay):
-            merged[twin] = type(gate)(_product(merged[twin].decay, gate.decay))  # pyright: ignore[reportAttributeAccessIssue]
-        elif gate not in merged:
-            merged.append(gate)
-    if not merged:
+    """`left @ right`, in normal form."""
+    gates = normal_form((*parts(left), *parts(right)))
+    if not gates:
         return Keep()
-    return merged[0] if len(merged) == 1 else Composed(tuple(merged))
+    return gates[0] if len(gates) == 1 else Composed(gates)
+
+
+def normal_form(gates: tuple[AbstractGate, ...]) -> tuple[AbstractGate, ...]:
+    """The same gates without units, what forgets first, what merges merged, nothing said twice."""
+    forgetting: list[AbstractGate] = []
+    admitting: list[AbstractGate] = []
+    for gate in (part for composed in gates for part in parts(composed)):
+        if isinstance(gate, AbstractForget):
+            _add(forgetting, gate)
+        elif gate not in admitting:
+            admitting.append(gate)
+    return (*forgetting, *admitting)
+
+
+def _add(gates: list[AbstractGate], gate: AbstractForget) -> None:
+    """Adds a gate behind others, merged into one of its kind that it can be brought next to."""
+    if isinstance(gate, SoftThreshold) and gates and isinstance(gates[-1], SoftThreshold):
+        gates[-1] = SoftThreshold(_sum(gates[-1].threshold, gate.threshold))
+        return
+    for index in range(len(gates) - 1, -1, -1) if isinstance(gate, LINEAR) else ():
+        before = gates[index]
+        if not isinstance(before, LINEAR):
+            break
+        if type(before) is type(gate):
+            if not isinstance(before, Reset):
+                fade: Any = gate
+                gates[index] = before.replace(decay=_product(before.decay, fade.decay))
+            return
+    gates.append(gate)
+
+
+def _plain(*numbers: Any) -> bool:
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def _product(left: Any, right: Any) -> Any:
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return left * right
-    return NumberProduct(left, right)
+    return left * right if _plain(left, right) else NumberProduct(left, right)
 
 
-def as_gate() -> Any:
-    """The gate field of a memory."""
-    return sort(AbstractGate, default=Keep())
+def _sum(left: Any, right: Any) -> Any:
+    return left + right if _plain(left, right) else NumberSum(left, right)

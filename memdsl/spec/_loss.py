@@ -6,14 +6,29 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ._base import Spec, choice, plain_float
+from ._base import choice, plain_float, Spec
 
 
 class AbstractLoss(Spec):
-    """A loss of a prediction and a target."""
+    """A loss of a prediction and a target. To add one, write `gradient`, and declare `degree`.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> class LogCosh(md.AbstractLoss):
+        ...     def gradient(self, prediction, target):
+        ...         return jnp.tanh(prediction - target)
+        >>> md.degree(md.Descent(LogCosh(), rate=0.1))
+        inf
+
+        ```
+    """
 
     degree: ClassVar[float] = float("inf")
     """0 where the gradient does not depend on the prediction, 1 where it is affine in it."""
+    example: ClassVar[str] = "Squared() or Huber(1.0)"
 
     @abstractmethod
     def gradient(self, prediction: Any, target: Any) -> Any:
@@ -21,7 +36,18 @@ class AbstractLoss(Spec):
 
 
 class Inner(AbstractLoss):
-    """`-prediction . target`: its descent is Hebb's rule."""
+    """`-prediction . target`: its descent is Hebb's rule.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Inner().gradient(jnp.array([5.0, 5.0]), jnp.array([1.0, -2.0]))
+        Array([-1.,  2.], dtype=float32)
+
+        ```
+    """
 
     degree: ClassVar[float] = 0
 
@@ -30,7 +56,18 @@ class Inner(AbstractLoss):
 
 
 class Squared(AbstractLoss):
-    """`|prediction - target|^2 / 2`: its descent is the delta rule."""
+    """`|prediction - target|^2 / 2`: its descent is the delta rule.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Squared().gradient(jnp.array([5.0, 5.0]), jnp.array([1.0, -2.0]))
+        Array([4., 7.], dtype=float32)
+
+        ```
+    """
 
     degree: ClassVar[float] = 1
 
@@ -39,7 +76,26 @@ class Squared(AbstractLoss):
 
 
 class Power(AbstractLoss):
-    """`sum |error|^p` (Moneta: p = 3); note the factor p in its gradient."""
+    """`sum |error|^p`; note the factor p in its gradient, `p sign(error) |error|^(p - 1)`.
+
+    **Arguments:**
+
+    - `p`: above 1.
+
+    **Raises:** `SpecError` where p is not above 1.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Power(3.0).gradient(jnp.array([1.0, 0.0]), jnp.array([-1.0, 1.0]))
+        Array([12., -3.], dtype=float32)
+
+        ```
+
+    Source: Moneta (Behrouz et al. 2025, MIRAS), with p = 3.
+    """
 
     p: float = plain_float(above=1.0, default=3.0)
     positional: ClassVar[int] = 1
@@ -52,7 +108,33 @@ class Power(AbstractLoss):
 
 
 class Huber(AbstractLoss):
-    """Squared near 0 and linear beyond `delta` (Yaad), by coordinate or by norm."""
+    """Squared near 0 and linear beyond `delta`: an outlier pulls no harder than `delta`.
+
+    The gradient is the error, clipped to `delta` coordinate by coordinate, or shortened to the norm
+    `delta` as a whole.
+
+    **Arguments:**
+
+    - `delta`: above 0.
+    - `by`: `"coordinate"` or `"norm"`.
+
+    **Raises:** `SpecError` where an argument is out of range.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> prediction, target = jnp.array([3.0, 4.0]), jnp.zeros(2)
+        >>> md.Huber(1.0).gradient(prediction, target)
+        Array([1., 1.], dtype=float32)
+        >>> [round(float(x), 4) for x in md.Huber(1.0, by="norm").gradient(prediction, target)]
+        [0.6, 0.8]
+
+        ```
+
+    Source: Yaad (Behrouz et al. 2025, MIRAS).
+    """
 
     delta: float = plain_float(above=0.0, default=1.0)
     by: str = choice("coordinate", "norm", default="coordinate")
@@ -68,14 +150,36 @@ class Huber(AbstractLoss):
 
 
 class Hinge(AbstractLoss):
-    """`sum max(0, 1 - target * prediction)`, for targets of +1 and -1."""
+    """`sum max(0, 1 - target * prediction)`, for targets of +1 and -1.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Hinge().gradient(jnp.array([0.5, 2.0]), jnp.array([1.0, 1.0]))
+        Array([-1.,  0.], dtype=float32)
+
+        ```
+    """
 
     def gradient(self, prediction: Any, target: Any) -> Any:
         return jnp.where(target * prediction < 1, -target, jnp.zeros_like(target))
 
 
 class CrossEntropy(AbstractLoss):
-    """`-target . log softmax(prediction)`, for targets that are probabilities."""
+    """`-target . log softmax(prediction)`, for targets that are probabilities.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.CrossEntropy().gradient(jnp.zeros(2), jnp.array([1.0, 0.0]))
+        Array([-0.5,  0.5], dtype=float32)
+
+        ```
+    """
 
     def gradient(self, prediction: Any, target: Any) -> Any:
         return jax.nn.softmax(prediction) * jnp.sum(target) - target

@@ -1,64 +1,40 @@
-"""Memories: the record of five sorts, and the algebra of memories."""
+"""The record of five sorts; and a memory that is a small network."""
 
-from typing import Any, ClassVar, overload
+import dataclasses
+from typing import Any, ClassVar
 
-from .._errors import SpecError
-from ._base import Spec, sort, whole
+from ._base import refuse, sort, Spec
 from ._capacity import AbstractCapacity, All
-from ._feature import AbstractFeature
+from ._composite import (
+    Added as Added,
+    Boosted as Boosted,
+    Chained as Chained,
+    Every as Every,
+    every as every,
+    Mapped as Mapped,
+    Scaled as Scaled,
+    Transposed as Transposed,
+    Zero as Zero,
+)
 from ._gate import AbstractGate, Keep
 from ._kernel import AbstractKernel
-from ._number import Learned, Number, Source, is_number, number
+from ._memory_base import AbstractMemory as AbstractMemory
+from ._number import Learned
 from ._read import AbstractRead, Evaluate
 from ._write import AbstractWrite, Hebb
 
 
-class AbstractMemory(Spec):
-    """A function that is being learned: it takes keys and values, and answers queries."""
+def _initial() -> Any:
+    def check(spec: Spec, name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, Learned):
+            raise refuse(spec, name, "Learned(...) or None", value, instead="Learned().")
 
-    def __add__(self, other: "AbstractMemory") -> "AbstractMemory":
-        other = _memory(other, "+", self)
-        if isinstance(other, Zero):
-            return self
-        return other if isinstance(self, Zero) else Added(self, other)
-
-    def __radd__(self, other: Any) -> "AbstractMemory":
-        if other == 0:
-            return self
-        return _memory(other, "+", self) + self
-
-    def __mul__(self, factor: Number) -> "Scaled":
-        if not is_number(factor):
-            raise SpecError(
-                f"A memory is multiplied by a number, not by {factor!r}.",
-                where=self,
-                instead="a float, Learned(...) or FromInput(...).",
-            )
-        return Scaled(self, factor)
-
-    def __rmul__(self, factor: Number) -> "Scaled":
-        return self * factor
-
-    @overload
-    def __rshift__(self, other: "AbstractMemory") -> "Chained": ...
-    @overload
-    def __rshift__(self, other: AbstractFeature) -> "Mapped": ...
-    def __rshift__(self, other: Any) -> "Chained | Mapped":
-        if isinstance(other, AbstractFeature):
-            return Mapped(self, other)
-        return Chained(self, _memory(other, ">>", self))
-
-    def boost(self, other: "AbstractMemory") -> "Boosted":
-        """The sum of both, where `other` is written with what this one got wrong."""
-        return Boosted(self, _memory(other, "boost", self))
-
-    def transpose(self) -> "AbstractMemory":
-        """Keys and values swap roles: values are stored as keys, and a query is answered backwards."""
-        return Transposed(self)
+    return dataclasses.field(default=None, metadata={"check": check})
 
 
 class Memory(AbstractMemory):
-    """A memory: *which functions, how a pair changes them, how they fade, how many atoms, how they answer*.
+    """A memory: *which functions, how a pair changes them, how they fade, how many atoms, what is
+    read*.
 
     The state is a function `f = (N, D) = sum_i w_i kernel(k_i, .) (c_i, m_i)`, and a token does
 
@@ -93,7 +69,7 @@ class Memory(AbstractMemory):
     gate: AbstractGate = sort(AbstractGate, default=Keep())
     capacity: AbstractCapacity = sort(AbstractCapacity, default=All())
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
-    initial: Learned | None = None
+    initial: Learned | None = _initial()
     positional: ClassVar[int] = 1
 
     def __check__(self) -> None:
@@ -102,103 +78,45 @@ class Memory(AbstractMemory):
         check_memory(self)
 
 
-class Zero(AbstractMemory):
-    """The memory that always answers 0: the unit of `+`."""
+def _widths() -> Any:
+    def check(spec: Spec, name: str, value: Any) -> None:
+        good = isinstance(value, tuple) and all(type(w) is int and w > 0 for w in value)
+        if not good:
+            raise refuse(spec, name, "a tuple of sizes", value, instead="widths=(64,), say.")
 
-
-class _Two(AbstractMemory):
-    first: AbstractMemory = sort(AbstractMemory)
-    second: AbstractMemory = sort(AbstractMemory)
-    positional: ClassVar[int] = 2
-
-
-class Added(_Two):
-    """`first + second`: both are written, the answers add."""
-
-    def __repr__(self) -> str:
-        return f"{self.first!r} + {self.second!r}"
-
-
-class Chained(_Two):
-    """`first >> second`: both are written, the second is asked what the first answered."""
-
-    def __repr__(self) -> str:
-        return f"{self.first!r} >> {self.second!r}"
-
-
-class Boosted(_Two):
-    """`first.boost(second)`: the second is written with the first's error; the answers add."""
-
-
-class Scaled(AbstractMemory):
-    """`factor * memory`: the answer is multiplied."""
-
-    memory: AbstractMemory = sort(AbstractMemory)
-    factor: Number = number(per=("layer", "head", "value_channel"), meaning="factor of the answer")
-    positional: ClassVar[int] = 2
-
-
-class Mapped(AbstractMemory):
-    """`memory >> feature`: the answer goes through a feature."""
-
-    memory: AbstractMemory = sort(AbstractMemory)
-    feature: AbstractFeature = sort(AbstractFeature)
-    positional: ClassVar[int] = 2
-
-    def __repr__(self) -> str:
-        return f"{self.memory!r} >> {self.feature!r}"
-
-
-class Transposed(AbstractMemory):
-    """`memory.transpose()`: stores values as keys and keys as values, and answers backwards."""
-
-    memory: AbstractMemory = sort(AbstractMemory)
-    positional: ClassVar[int] = 1
-
-    def transpose(self) -> AbstractMemory:
-        return self.memory
-
-    def __check__(self) -> None:
-        from ._check import check_transposed
-
-        check_transposed(self)
-
-
-class Every(AbstractMemory):
-    """`memory`, written only at every `count`-th token, and read at every one."""
-
-    count: int = whole(at_least=1)
-    memory: AbstractMemory = sort(AbstractMemory)
-    positional: ClassVar[int] = 2
-
-
-def every(count: int, memory: AbstractMemory) -> Every:
-    """The memory, written at every `count`-th token (the last of each group)."""
-    return Every(count, memory)
+    return dataclasses.field(default=(), metadata={"check": check})
 
 
 class Network(AbstractMemory):
-    """A memory whose function is a small network, trained while it is used (TTT, Titans).
+    """A memory whose function is a small network, trained while it is used.
 
     **Arguments:**
 
-    - `widths`: the hidden widths; `()` is a linear map with bias.
     - `write`: a `Descent`.
-    - `gate`: `Keep` or `Decay` of the parameters.
+    - `widths`: the hidden widths; `()` is a linear map with bias.
+    - `gate`: `Keep`, `Reset` or `Decay` of the parameters.
+    - `read`: `Evaluate`, or `Before` of it.
+
+    **Raises:** `SpecError` for parts that speak of atoms or of a matrix.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> titans = md.Network(md.Descent(rate=0.1, momentum=0.9), (64,), md.Decay(0.99))
+
+        ```
+
+    Source: Sun et al. 2024 (TTT); Behrouz et al. 2025 (Titans).
     """
 
     write: AbstractWrite = sort(AbstractWrite)
-    widths: tuple[int, ...] = ()
+    widths: tuple[int, ...] = _widths()
     gate: AbstractGate = sort(AbstractGate, default=Keep())
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
+    positional: ClassVar[int] = 1
 
+    def __check__(self) -> None:
+        from ._check import check_network
 
-def _memory(value: Any, operator: str, beside: AbstractMemory) -> AbstractMemory:
-    if isinstance(value, AbstractMemory):
-        return value
-    hint = " Multiply with *." if isinstance(value, Source | int | float) else ""
-    raise SpecError(
-        f"{operator} takes a memory, and got {value!r}.{hint}",
-        where=beside,
-        instead="a Memory(...), or Zero().",
-    )
+        check_network(self)

@@ -119,7 +119,7 @@ class Bounds:
         if str(self) == "positive":
             return "a number above 0, such as 1.0."
         words = str(self) if str(self) == "a number" else f"a number {self}"
-        return f"{words} such as {0.9 if self.at_most == 1 else 1.0}."
+        return f"{words}, such as {0.9 if self.at_most == 1 else 1.0}."
 
     def contains(self, low: float, high: float) -> bool:
         """Whether an interval lies in the range; an end that is never reached may touch it."""

@@ -1,22 +1,21 @@
 """Reads: how the function answers a query."""
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from .._errors import SpecError
-from ._base import Spec, sort, whole
+from ._base import sort, Spec, whole
 from ._number import Number, number
-
-
-def _scale() -> Any:
-    return number(default=1.0, of_input=False, meaning="multiplies the function that is read")
 
 
 class AbstractRead(Spec):
     """How the value N(q) and the mass D(q) become an answer."""
 
+    example: ClassVar[str] = "Evaluate() or Normalised()"
+
+    @abstractmethod
     def core(self) -> "Evaluate | Normalised":
         """The read that makes the answer, inside `Before` and `TopK`."""
-        raise NotImplementedError
 
     def needs_mass(self) -> bool:
         """Whether the mass has to be kept."""
@@ -32,22 +31,60 @@ class AbstractRead(Spec):
 
 
 class Evaluate(AbstractRead):
-    """`y = scale * N(q)`."""
+    """`y = scale N(q)`: the function itself.
 
-    scale: Number = _scale()
+    **Arguments:**
+
+    - `scale`: of the answer only; the error of a delta rule is of the function without it.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Evaluate(scale=md.InverseRoot("key"))  # the 1 / sqrt(key size) of published layers
+        Evaluate(scale=InverseRoot())
+
+        ```
+    """
+
+    scale: Number = number(
+        default=1.0, of_input=False, meaning="multiplies the function that is read"
+    )
 
     def core(self) -> "Evaluate | Normalised":
         return self
 
 
 class Normalised(AbstractRead):
-    """`y = scale N(q) / (scale D(q) + prior)`.
+    """`y = scale N(q) / (scale D(q) + prior)`, and 0 where that would divide by 0.
 
-    `prior` is a mass with value 0 that is always there: 1e-10 guards a division, `exp(s)` is an
-    attention sink, 1 makes an empty memory answer 0.
+    With a kernel that is never negative and prior 0, the answer is a weighted mean of what was
+    written: softmax attention, linear attention, Nadaraya–Watson.
+
+    **Arguments:**
+
+    - `scale`: positive; only a prior notices it.
+    - `prior`: at least 0: the mass of an atom with value 0 that is always there. 1e-10 guards a
+        division, `exp(s)` is an attention sink, 1 makes an empty memory answer 0.
+
+    **Raises:** `SpecError` where an argument is out of range; and with a kernel that can be
+    negative.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Memory(md.Exp(md.Dot() / 8.0), read=md.Normalised())
+        Memory(Exp(Dot() * 0.125), read=Normalised())
+
+        ```
+
+    Source: Vaswani et al. 2017, equation 1; Katharopoulos et al. 2020.
     """
 
-    scale: Number = _scale()
+    scale: Number = number(
+        default=1.0, above=0.0, of_input=False, meaning="multiplies the function that is read"
+    )
     prior: Number = number(
         default=0.0, at_least=0.0, of_input=False, meaning="mass of the prior atom"
     )
@@ -57,9 +94,28 @@ class Normalised(AbstractRead):
 
 
 class Before(AbstractRead):
-    """`read`, before the token is written (RWKV-6, forecasting).
+    """`read`, before the token is written: what the memory forecasts.
 
-    `bonus` lets the token's own pair through all the same, weighted by channel of the key (RWKV-6).
+    With a bonus, plus `scale ((bonus * k) . q) v`: the token's own pair, let through all the same.
+
+    **Arguments:**
+
+    - `read`: how what is there is answered with.
+    - `bonus`: one number, or one `per="key_channel"`; or `None`.
+
+    **Raises:** `SpecError` for a bonus under a read that divides, or with a kernel that is not
+    `Dot`.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Before(bonus=md.Learned(per="key_channel"))  # RWKV-6
+        Before(bonus=Learned(per="key_channel"))
+
+        ```
+
+    Source: Peng et al. 2024 (RWKV-6).
     """
 
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
@@ -70,9 +126,20 @@ class Before(AbstractRead):
 
     def __check__(self) -> None:
         if self.read.is_before():
-            raise SpecError("Before(Before(...)) is no earlier than Before(...).", where=self)
+            raise SpecError(
+                "Before(Before(...)) is no earlier than Before(...).",
+                where=self,
+                at="read",
+                instead=f"{self.read!r}." if self.bonus is None else "one Before, with the bonus.",
+            )
         if self.bonus is not None and self.read.needs_mass():
-            raise SpecError("A bonus needs a read that does not divide.", where=self, at="bonus")
+            raise SpecError(
+                "A bonus needs a read that does not divide.",
+                where=self,
+                at="bonus",
+                why="It is added to the answer, and has no mass to be divided by.",
+                instead="Before(Evaluate(), bonus=...).",
+            )
 
     def core(self) -> "Evaluate | Normalised":
         return self.read.core()
@@ -85,25 +152,61 @@ class Before(AbstractRead):
 
 
 class TopK(AbstractRead):
-    """`read` of only the `count` atoms most similar to the query."""
+    """`read` of only the `count` atoms with the largest weight `w_i kernel(k_i, q)`.
+
+    What a write recalls is of all atoms. Of equals, those in the lowest slots are read.
+
+    **Arguments:**
+
+    - `count`: at least 1, and at most as many as are kept.
+    - `read`: how they are answered with.
+
+    **Raises:** `SpecError` where `count` is out of range, and where reads are nested so that one of
+    them says nothing.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> md.Memory(md.RBF(), read=md.TopK(1)).read  # the nearest neighbour
+        TopK(1)
+
+        ```
+    """
 
     count: int = whole(at_least=1)
     read: AbstractRead = sort(AbstractRead, default=Normalised())
     positional: ClassVar[int] = 2
 
+    def __check__(self) -> None:
+        inner = self.read.top()
+        if inner is not None:
+            raise SpecError(
+                f"TopK({self.count}) of TopK({inner}) is one of the two.",
+                where=self,
+                at="read",
+                instead=f"TopK({min(self.count, inner)}, ...).",
+            )
+        if self.read.is_before():
+            raise SpecError(
+                "TopK says which atoms are read, and Before when: Before comes first.",
+                where=self,
+                at="read",
+                instead=f"Before(TopK({self.count}, ...)).",
+            )
+
     def core(self) -> "Evaluate | Normalised":
         return self.read.core()
 
-    def is_before(self) -> bool:
-        return self.read.is_before()
-
     def top(self) -> int | None:
-        inner = self.read.top()
-        return self.count if inner is None else min(self.count, inner)
+        return self.count
 
 
 class Backwards(AbstractRead):
-    """The matrix read from the side of its values, `y = scale S q`: what `transpose` reads with."""
+    """The matrix from the side of its values, `y = scale S q`: what `transpose` reads with.
+
+    A memory takes it from `transpose()` when it is planned, and refuses it from anybody else.
+    """
 
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
     positional: ClassVar[int] = 1
@@ -113,3 +216,8 @@ class Backwards(AbstractRead):
 
     def is_before(self) -> bool:
         return self.read.is_before()
+
+
+def bonus_of(read: Any) -> Any:
+    """The bonus of a read, or `None`."""
+    return read.bonus if isinstance(read, Before) else None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from .._errors import SpecError
-from ._base import Spec, children, rebuild
+from ._base import children, rebuild, Spec
 from ._feature import AbstractFeature, Identity, Then, Weight
 from ._kernel import Pullback
 from ._number import (
@@ -17,12 +17,12 @@ from ._number import (
     InverseRoot,
     Knob,
     Learned,
+    leaves,
     Log,
     NumberProduct,
     NumberSum,
     Schedule,
     Source,
-    leaves,
     value_of,
 )
 
@@ -44,8 +44,8 @@ class Slot(NamedTuple):
     number: Any
     """The source, or the sum or product of sources."""
     per: str
-    """`"layer"`, `"head"`, `"key_channel"`, `"value_channel"`; `"matrix"` for a feature's weight and
-    `"state"` for an initial state."""
+    """`"layer"`, `"head"`, `"key_channel"`, `"value_channel"`; `"matrix"` for a weight of a feature
+    and `"state"` for an initial state."""
     time: bool
     """Whether it changes from token to token."""
     log: bool

@@ -1,0 +1,125 @@
+"""The rules of what is not a `Memory` itself: transposed memories, networks, growing layers."""
+
+from typing import Any
+
+from .._errors import SpecError
+from ._facts import is_solved, needs_atoms
+from ._gate import admissions, Decay, parts, Reset, Surprise
+from ._kernel import Dot, Pullback
+from ._memory import Memory, Network, Transposed
+from ._number import FromInput, leaves
+from ._slots import slots
+from ._write import Descent, Hebb, Reweight
+
+
+def check_transposed(spec: Transposed) -> None:
+    """Raises `SpecError` where a memory cannot be read from the side of its values."""
+    inner = spec.memory
+    if not isinstance(inner, Memory):
+        raise SpecError(
+            f"transpose is of one Memory, not of {inner!r}.",
+            where=inner,
+            why="Only a matrix can be read from both sides.",
+            instead="the parts transposed, then combined.",
+        )
+    kernel = inner.kernel
+    while isinstance(kernel, Pullback):
+        kernel = kernel.kernel
+    if not isinstance(kernel, Dot):
+        raise SpecError(
+            "transpose needs a memory that is a matrix of keys and values.",
+            where=inner,
+            at="kernel",
+            why="Only a linear map can be read from both sides.",
+            instead="Dot() or Dot().pullback(...).",
+        )
+    if is_solved(inner) or needs_atoms(inner):
+        at = "write" if is_solved(inner) else "gate" if admissions(inner.gate) else "capacity"
+        at = "read" if inner.read.top() is not None else at
+        raise SpecError(
+            "transpose needs a memory that is a matrix.",
+            where=inner,
+            at=at,
+            why="A solved memory, and one that keeps atoms, has no matrix to read from both sides.",
+            instead="All(), no admission gate, a plain read, and a write that is not solved.",
+        )
+    if inner.read.needs_mass():
+        raise SpecError(
+            "transpose needs a read that does not divide.",
+            where=inner,
+            at="read",
+            why="The mass is a function of the keys, and there is none of the values.",
+            instead="Evaluate().",
+        )
+
+
+def check_network(spec: Network) -> None:
+    """Raises `SpecError` for parts of a network that speak of atoms or of a matrix."""
+    if not isinstance(spec.write, Descent):
+        raise SpecError(
+            f"A network is trained by Descent, not by {spec.write!r}.",
+            where=spec,
+            at="write",
+            why="It has no coefficient at a key: what moves is its parameters, along a gradient.",
+            instead="Descent(rate=...); Descent(Inner()) for Hebb, Descent(Squared()) for Delta.",
+        )
+    strange = [gate for gate in parts(spec.gate) if not isinstance(gate, Decay | Reset)]
+    if strange:
+        raise SpecError(
+            f"A network knows nothing of {strange[0]!r}.",
+            where=spec,
+            at="gate",
+            why="It has neither atoms nor channels of keys; its parameters fade together.",
+            instead="Decay(...), Reset() or Keep().",
+        )
+    if spec.read.needs_mass() or spec.read.top() is not None:
+        raise SpecError(
+            "A network answers with its output.",
+            where=spec,
+            at="read",
+            why="It has neither a mass to divide by nor atoms to choose from.",
+            instead="Evaluate() or Before().",
+        )
+
+
+def check_grown(spec: Any) -> None:
+    """Raises `SpecError` for a layer that cannot grow."""
+    memory = spec.memory
+    if not isinstance(memory, Memory):
+        raise SpecError(
+            f"A layer grows by one Memory, not by {type(memory).__name__}.",
+            where=spec,
+            at="memory",
+            instead="Memory(RBF(...), Hebb(rate=...), capacity=Budget(n)).",
+        )
+    write = memory.write
+    if not isinstance(write, Hebb | Reweight):
+        raise SpecError(
+            f"{type(write).__name__} cannot grow a layer.",
+            where=memory,
+            at="write",
+            why="The error signal is the gradient of the loss already: it is written as it is.",
+            instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
+        )
+    if memory.read.is_before() or memory.initial is not None:
+        raise SpecError(
+            "A growing layer is read as it stands, and starts from its base.",
+            where=memory,
+            at="read" if memory.read.is_before() else "initial",
+            instead="a plain read, and the base for what there is at the start.",
+        )
+    if any(isinstance(gate, Surprise) for gate in admissions(memory.gate)):
+        raise SpecError(
+            "Surprise measures v - f(k), and what a layer is written with is a gradient.",
+            where=memory,
+            at="gate",
+            instead="Novelty(...) or Coherence(...), which look at keys.",
+        )
+    for slot in slots(memory):
+        if any(isinstance(leaf, FromInput) for leaf in leaves(slot.number)):
+            raise SpecError(
+                f"A growing layer has no token to read {slot.name!r} off.",
+                where=memory,
+                at=slot.path.split(".")[0],
+                instead="a float, Knob(x) or Schedule(...).",
+            )

@@ -1,0 +1,86 @@
+"""What a memory is, and the operators that make memories of memories."""
+
+from typing import Any, ClassVar, overload, TYPE_CHECKING
+
+from .._errors import SpecError
+from ._base import described, Spec
+from ._feature import AbstractFeature
+from ._number import is_number, Number, Source
+
+
+if TYPE_CHECKING:
+    from ._composite import Boosted, Chained, Mapped, Scaled
+
+
+class AbstractMemory(Spec):
+    """A function that is being learned: it takes keys and values, and answers queries.
+
+    `a + b` answers with the sum, `factor * a` with a multiple, `a >> feature` with a feature of the
+    answer. `a >> b` asks b what a answered, `a.boost(b)` writes to b what a got wrong,
+    `a.transpose()` swaps keys and values, and `every(n, a)` writes every n tokens.
+    """
+
+    example: ClassVar[str] = "Memory(Dot()), or Zero()"
+
+    def __add__(self, other: Any) -> "AbstractMemory":
+        from ._composite import Added, Zero
+
+        other = _memory(other, "+", self)
+        if isinstance(other, Zero):
+            return self
+        return other if isinstance(self, Zero) else Added(self, other)
+
+    def __radd__(self, other: Any) -> "AbstractMemory":
+        if is_number(other) and other == 0:  # so that the built-in sum works
+            return self
+        return _memory(other, "+", self) + self
+
+    def __mul__(self, factor: Number) -> "Scaled":
+        from ._composite import Scaled
+
+        if not is_number(factor):
+            raise SpecError(
+                f"A memory is multiplied by a number, not by {described(factor)}.",
+                where=self,
+                instead="a float, Learned(...) or FromInput(...).",
+            )
+        return Scaled(self, factor)
+
+    def __rmul__(self, factor: Number) -> "Scaled":
+        return self * factor
+
+    @overload
+    def __rshift__(self, other: "AbstractMemory") -> "Chained": ...
+    @overload
+    def __rshift__(self, other: AbstractFeature) -> "Mapped": ...
+    def __rshift__(self, other: Any) -> "Chained | Mapped":
+        from ._composite import Chained, Mapped
+
+        if isinstance(other, AbstractFeature):
+            return Mapped(self, other)
+        return Chained(self, _memory(other, ">>", self))
+
+    def boost(self, other: "AbstractMemory") -> "Boosted":
+        """The sum of both, where `other` is written with what this one got wrong."""
+        from ._composite import Boosted
+
+        return Boosted(self, _memory(other, "boost", self))
+
+    def transpose(self) -> "AbstractMemory":
+        """Keys and values swap roles: values are stored as keys, and it is read from behind."""
+        from ._composite import Transposed
+
+        return Transposed(self)
+
+
+def _memory(value: Any, operator: str, beside: AbstractMemory) -> AbstractMemory:
+    if isinstance(value, AbstractMemory):
+        return value
+    hint = (
+        " * multiplies the answer by a number." if isinstance(value, Source | int | float) else ""
+    )
+    raise SpecError(
+        f"{operator} takes a memory, and got {described(value)}.",
+        where=beside,
+        instead=f"{AbstractMemory.example}.{hint}",
+    )
