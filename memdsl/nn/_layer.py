@@ -13,7 +13,8 @@ from .._errors import SpecError
 from .._types import at_least_single
 from ..plan import Dims, Plan, plan
 from ..plan._prepare import prepare
-from ..plan._run import empty_tree, leaf_states, representation_of, run_tree, Stream
+from ..plan._states import empty_tree, leaf_states, representation_of, with_room
+from ..plan._stream import run_tree, Stream
 from ..plan._tree import leaves, lower, parts
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._layer import Layer
@@ -128,7 +129,10 @@ class MemoryLayer(AbstractModule):
             return run_tree(chosen.memory, chosen, memory, stream)
 
         cast = {name: a.astype(dtype) for name, a in streams.items()}
-        memory, answers = jax.vmap(one_head)(memory, cast, constants, tokens)
+        before = memory
+        memory, answers = jax.vmap(one_head)(before, cast, constants, tokens)
+        if not fresh:
+            answers = with_room(chosen.memory, before, memory, answers)
         y = self._finish(x, jnp.moveaxis(answers, 0, 1))
         if mask is not None:
             y = jnp.where(mask[:, None], y, 0)

@@ -2,14 +2,14 @@
 
 from ._dims import Dims as Dims
 from ._explain import explain as explain
-from ._measure import Measured as Measured, machine as machine, measure as measure
+from ._measure import machine as machine, measure as measure, Measured as Measured
 from ._plan import Choice as Choice, Plan as Plan, plan as plan
 from ._rule import Cost as Cost, Requirement as Requirement, Rule as Rule
 from ._rules import RULES as RULES
 from ._run import (
-    empty as empty,
     evaluate as evaluate,
     run as run,
     step as step,
 )
 from ._signals import signals as signals
+from ._states import empty as empty

@@ -16,7 +16,8 @@ from ._dims import Dims
 from ._plan import plan
 from ._rule import Rule
 from ._rules import RULES
-from ._run import empty, run
+from ._run import run
+from ._states import empty
 
 
 class Measured(NamedTuple):
@@ -63,7 +64,7 @@ def measure(
     chosen = plan(memory, dims, rules=rules)
     found = []
     for rule, _ in chosen.choices[0].legal:
-        function, arguments = _call(memory, dims, rule.name, key, value, length)
+        function, arguments = _call(memory, dims, rule.name, rules, key, value, length)
         forward = jax.jit(function)
 
         def loss(*arrays: Any, function: Any = function) -> Any:
@@ -91,7 +92,13 @@ def _seconds(function: Any, arguments: Any, repeats: int) -> float:
 
 
 def _call(
-    memory: Memory, dims: Dims, using: str, key: int, value: int, length: int
+    memory: Memory,
+    dims: Dims,
+    using: str,
+    rules: tuple[Rule, ...],
+    key: int,
+    value: int,
+    length: int,
 ) -> tuple[Any, tuple[Any, ...]]:
     """A function of keys, values, queries and signals over heads, and arrays to call it with."""
     pairs, random = pairs_per_token(memory.write), jax.random.key(0)
@@ -114,11 +121,12 @@ def _call(
         elif index != 1:
             array = array / jnp.linalg.norm(array, axis=-1, keepdims=True)
         arrays.append(array)
-    state = empty(memory, key, value, capacity=length, using=using)
+    state = empty(memory, key, value, capacity=length, using=using, rules=rules)
 
     def one(keys: Any, values: Any, queries: Any, *rest: Any) -> Any:
         named = dict(zip(streams, rest, strict=False))
         numbers = {s.name: x for s, x in zip(known, rest[len(streams) :], strict=True)}
-        return run(memory, state, keys, values, queries, using=using, **named, **numbers)[1]
+        given = {**named, **numbers}
+        return run(memory, state, keys, values, queries, using=using, rules=rules, **given)[1]
 
     return jax.vmap(one), tuple(arrays)

@@ -2,6 +2,8 @@
 
     S <- diag(exp log_decay) S + remove (erase . S) + key value^T
 
+with `remove` the key itself unless a write has another.
+
 A first-order write is `c0 + slope * recalled`, with `c0` what it writes into an empty memory and
 `slope` what it makes of a recalled 1. So no write is named here but `Delta`, for keys of its own.
 """
@@ -71,7 +73,8 @@ def _one(memory: Memory, token: Inputs, fade: Array) -> Canonical:
     erase = rule.erase_key(erase) if isinstance(rule, Delta) else erase
     if not rule.reads_before_decay() and decay is not None:
         erase = erase * jnp.exp(decay)
-    return Canonical(key, value, mass, decay, erase, slope * anchor, slope)
+    remove = anchor if own else None
+    return Canonical(key, value, mass, decay, slope * erase, remove, slope)
 
 
 def log_decay(m: Memory, key: Array) -> Array | None:

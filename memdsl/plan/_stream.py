@@ -1,0 +1,166 @@
+"""One sequence on its way through a memory, and the memories it is made of."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..run._inputs import Inputs
+from ..spec._facts import pairs_per_token
+from ..spec._memory import (
+    AbstractMemory,
+    Added,
+    Boosted,
+    Chained,
+    Every,
+    Mapped,
+    Memory,
+    Scaled,
+    Transposed,
+    Zero,
+)
+from ..spec._read import Backwards
+from ..spec._slots import ground
+from ..state import AbstractState
+from ._plan import Plan
+from ._prepare import prepare
+from ._tree import forecasting
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """One sequence on its way through a memory, before any feature is taken."""
+
+    keys: Array
+    values: Array
+    queries: Array
+    erase_keys: Array | None
+    remove_keys: Array | None
+    starts: Array | None
+    active: Array | None
+    constants: Mapping[str, Any]
+    tokens: Mapping[str, Any]
+    fresh: bool = False
+
+    def put(self, **changes: Any) -> "Stream":
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def under(self, name: str) -> "Stream":
+        """The stream for a part of the memory: paths lose their first name."""
+        cut = f"{name}."
+
+        def inside(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {p.removeprefix(cut): v for p, v in values.items() if p.startswith(cut)}
+
+        return self.put(constants=inside(self.constants), tokens=inside(self.tokens))
+
+
+def run_tree(
+    memory: AbstractMemory, chosen: Plan, state: Any, stream: Stream, path: str = ""
+) -> tuple[Any, Array]:
+    """`(state, answers)` of a memory and the memories it is made of."""
+
+    def part(name: str, inner_state: Any, inner: Stream, spec: Any = None) -> tuple[Any, Array]:
+        spec = getattr(memory, name) if spec is None else spec
+        return run_tree(spec, chosen, inner_state, inner.under(name), f"{path}{name}.")
+
+    match memory:
+        case Memory():
+            return run_leaf(memory, chosen, state, stream, path.rstrip("."))
+        case Zero():
+            return state, jnp.zeros_like(stream.values, shape=(len(stream.queries), 1))
+        case Added():
+            first, a = part("first", state[0], stream)
+            second, b = part("second", state[1], stream)
+            return (first, second), a + b
+        case Chained():
+            first, asked = part("first", state[0], stream)
+            second, out = part("second", state[1], stream.put(queries=asked))
+            return (first, second), out
+        case Boosted():
+            early = forecasting(ground(memory.first, stream.under("first").constants))
+            _, known = part("first", state[0], stream.put(queries=stream.keys), early)
+            first, a = part("first", state[0], stream)
+            second, b = part("second", state[1], stream.put(values=stream.values - known))
+            return (first, second), a + b
+        case Scaled():
+            inner, out = part("memory", state[0], stream)
+            factor = stream.tokens.get("factor", stream.constants.get("factor", memory.factor))
+            factor = jnp.asarray(factor, out.dtype)
+            per_token = "factor" in stream.tokens and factor.ndim == 1
+            return (inner,), (
+                factor[:, None] if per_token else jnp.broadcast_to(factor, out.shape)
+            ) * out
+        case Mapped():
+            inner, out = part("memory", state[0], stream)
+            values = stream.under("feature").constants
+            return (inner,), jax.vmap(ground(memory.feature, values))(out)
+        case Transposed():
+            swapped = stream.put(keys=stream.values, values=stream.keys)
+            inner, out = part("memory", state[0], swapped)
+            return (inner,), out
+        case Every():
+            phase, inner_state = state
+            phases, last = _phases(stream, phase, memory.count)
+            writes = phases == memory.count - 1
+            active = writes if stream.active is None else writes & stream.active
+            inner, out = part("memory", inner_state, stream.put(active=active))
+            return (last, inner), out
+        case _:
+            raise TypeError(f"no execution for {type(memory).__name__}")
+
+
+def _phases(stream: Stream, phase: Array, count: int) -> tuple[Array, Array]:
+    """Each token's place in its group of `count`, and the place of the next one."""
+    time = len(stream.queries)
+    active = jnp.ones(time, bool) if stream.active is None else stream.active
+    starts = jnp.zeros(time, bool) if stream.starts is None else stream.starts
+
+    def body(place: Array, token: tuple[Array, Array]) -> tuple[Array, Array]:
+        start, counts = token
+        place = jnp.where(start, 0, place)
+        return jnp.where(counts, (place + 1) % count, place), place
+
+    last, places = jax.lax.scan(body, phase, (starts, active))
+    return places, last
+
+
+def run_leaf(
+    memory: Memory, chosen: Plan, state: AbstractState, stream: Stream, path: str
+) -> tuple[AbstractState, Array]:
+    """`(state, answers)` of one memory, by the rule that was chosen for it."""
+    rule = chosen.rule(path)
+    grounded, key_map = prepare(ground(memory, stream.constants), rule.representation)
+
+    def mapped(keys: Array | None) -> Array | None:
+        return None if keys is None else key_map(keys)
+
+    # what an inactive token holds, NaN included, must not reach the feature's gradient either
+    inputs = Inputs(
+        stream.keys,
+        stream.values,
+        stream.queries,
+        stream.erase_keys,
+        stream.remove_keys,
+        stream.starts,
+        stream.active,
+        stream.tokens,
+        pairs_per_token(memory.write),
+        stream.fresh,
+    ).cleaned()
+    inputs = inputs.put(
+        keys=mapped(inputs.keys),
+        queries=key_map(inputs.queries) if asks_at_keys(memory) else inputs.queries,
+        erase_keys=mapped(inputs.erase_keys),
+        remove_keys=mapped(inputs.remove_keys),
+    )
+    return rule.run(grounded, state, inputs)
+
+
+def asks_at_keys(memory: Memory) -> bool:
+    """Whether queries live in the space of keys (those of a transposed memory do not)."""
+    return not isinstance(memory.read, Backwards)
