@@ -53,7 +53,7 @@ class Spec(metaclass=ABCMeta):  # noqa: B024
         for name in changes:
             if name not in known:
                 raise SpecError(
-                    f"{type(self).__name__} has no field {name!r}.",
+                    f"{type(self).__name__} has no field {code(name)}.",
                     where=self,
                     instead=f"one of {', '.join(known)}." if known else "no field; it has none.",
                 )
@@ -106,7 +106,7 @@ def code(value: Any) -> str:
     if isinstance(value, type):
         return value.__name__
     if not isinstance(value, Spec) and getattr(value, "shape", None) is not None:
-        return described(value)
+        return f"<{described(value).partition(' ')[2]}>"
     return repr(value)
 
 
@@ -123,6 +123,8 @@ def described(value: Any) -> str:
     if isinstance(value, Spec | int | float | str | None):
         return code(value)
     shape = getattr(value, "shape", None)
+    if shape is not None and shape == () and type(value).__module__ == "numpy":
+        return f"a NumPy {type(value).__name__}"
     if shape is not None:
         return f"an array of shape {tuple(shape)}"
     kind = type(value).__name__
@@ -183,7 +185,8 @@ def flag(*, default: bool = False) -> Any:
 
     def check(spec: Spec, name: str, value: Any) -> None:
         if not isinstance(value, bool):
-            raise refuse(spec, name, "True or False", value)
+            instead = f"{name}=True or {name}=False."
+            raise refuse(spec, name, "True or False", value, instead=instead)
 
     return dataclasses.field(default=default, metadata={"check": check})
 
@@ -220,8 +223,9 @@ def plain_float(
         if not good or not math.isfinite(value) or value <= above or value < at_least:
             bound = f" above {above:g}" if above > -math.inf else ""
             bound = f" of at least {at_least:g}" if at_least > -math.inf else bound
-            must = f"a plain number{bound}{', or None' if optional else ''}"
-            raise refuse(spec, name, must, value, instead="a Python float within its range.")
+            must = f"a finite plain number{bound}{', or None' if optional else ''}"
+            usual = default if isinstance(default, float) else max(above, 0.0) + 1.0
+            raise refuse(spec, name, must, value, instead=f"{name}={usual!r}, say.")
         as_python_float(spec, name, value)
 
     return dataclasses.field(default=default, metadata={"check": check})

@@ -109,7 +109,7 @@ def _what_needs_a_matrix(m: Memory) -> tuple[str, str, str] | None:
     """`(field, name, what it does)` of a part that speaks of the numbers of a matrix, if any."""
     if isinstance(m.read, Backwards):
         raise SpecError(
-            "Backwards is no read to write down.",
+            "Backwards is no read of a Memory.",
             where=m,
             at="read",
             why="It is what a transposed memory is read with.",

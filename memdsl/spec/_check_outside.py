@@ -3,6 +3,7 @@
 from typing import Any
 
 from .._errors import SpecError
+from ._base import code
 from ._facts import is_solved, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
@@ -118,7 +119,7 @@ def check_grown(spec: Any) -> None:
     for slot in slots(memory):
         if any(isinstance(leaf, FromInput) for leaf in leaves(slot.number)):
             raise SpecError(
-                f"A growing layer has no token to read {slot.name!r} off.",
+                f"A growing layer has no token to read {code(slot.name)} off.",
                 where=memory,
                 at=slot.path.split(".")[0],
                 instead="a float, Knob(x) or Schedule(...).",

@@ -57,7 +57,7 @@ def check_read(m: Memory) -> None:
         )
     if bonus_of(m.read) is not None and not _has_channels(m.kernel):
         raise SpecError(
-            f"A bonus weighs the channels of a key, and {m.kernel!r} has none.",
+            f"A bonus weighs the channels of a key, and {m.kernel!r} has none of its own.",
             where=m,
             at="read",
             why="It lets (bonus * k) . q through: an inner product of the keys themselves.",

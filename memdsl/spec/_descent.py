@@ -64,8 +64,8 @@ class Descent(AbstractWrite):
                 "Descent takes several steps on a pair, or a window, momentum or orthogonal steps.",
                 where=self,
                 at="steps",
-                why="Several steps are one longer step along the same key; what they are together "
-                "with the others has never been defined.",
+                why="Several steps on one pair are one longer step along its key; together with the "
+                "others they have never been defined.",
                 instead="steps=1.",
             )
 

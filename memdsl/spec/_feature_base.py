@@ -64,10 +64,12 @@ class AbstractFeature(Spec):
             return Then(self, other)
         if isinstance(other, Spec) and "__rrshift__" in dir(type(other)):
             return NotImplemented
+        pulled = f"{other!r}.pullback({self!r})." if isinstance(other, Spec) else None
+        is_kernel = "pullback" in dir(type(other))
         raise SpecError(
             f">> takes a feature, and got {described(other)}.",
             where=self,
-            instead="a feature such as L2Norm().",
+            instead=pulled if is_kernel else "a feature such as L2Norm().",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import described, fields_of, is_default, Spec
-from ._source import Schedule
+from ._source import Log, Schedule
 
 
 VERSION = 1
@@ -142,16 +142,18 @@ def _encode(value: Any, path: str) -> Any:
     if isinstance(value, float) and not math.isnan(value):
         name = next((n for n, number in _INFINITE.items() if number == value), None)
         return float(value) if name is None else {"float": name}
-    array = getattr(value, "shape", None) is not None or "log" in getattr(value, "_fields", ())
+    value = value.log if isinstance(value, Log) else value
+    if getattr(value, "shape", None) is not None:
+        raise SpecError(
+            f"to_json writes no arrays, and here is {described(value)}.",
+            where=path,
+            why="A spec that was grounded holds traced values in the place of its numbers.",
+            instead="the spec as it was written down.",
+        )
     raise SpecError(
-        f"to_json writes no arrays, and here is {described(value)}."
-        if array
-        else f"to_json cannot write {described(value)}.",
+        f"to_json cannot write {described(value)}.",
         where=path,
-        why="A spec that was grounded holds traced values in the place of its numbers."
-        if array
-        else None,
-        instead="the spec as it was written down." if array else "numbers, strings and specs.",
+        instead="numbers, strings, specs, and tuples of these.",
     )
 
 
@@ -181,7 +183,8 @@ def _parsed(text: Any) -> Any:
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise SpecError(f"The key {json.dumps(twice)} is there twice in one object.")
+            what = f"The key {json.dumps(twice)} is there twice in one object."
+            raise SpecError(what, instead="each key once.")
         return found
 
     def no_constant(name: str) -> Any:
@@ -192,7 +195,8 @@ def _parsed(text: Any) -> Any:
 
     if not isinstance(text, str):
         raise SpecError(
-            f"from_json takes text, and got {described(text)}.", instead="what to_json returned."
+            f"from_json takes text, a str, and got {type(text).__name__}.",
+            instead="what to_json returned.",
         )
     try:
         return json.loads(text, object_pairs_hook=no_duplicates, parse_constant=no_constant)

@@ -49,6 +49,12 @@ class AbstractKernel(Spec):
     shared: ClassVar[bool] = True
     example: ClassVar[str] = "Dot() or RBF(scale=1.0)"
 
+    @classmethod
+    def suggestion(cls, value: Any) -> str:
+        if isinstance(value, AbstractFeature):
+            return f"Dot().pullback({value!r})."
+        return f"Constant({value!r})." if is_number(value) else f"{cls.example}."
+
     @abstractmethod
     def __call__(self, k: Any, q: Any) -> Any:
         """The similarity of two keys, a scalar."""
@@ -172,7 +178,12 @@ def lift(value: Any, beside: AbstractKernel) -> AbstractKernel:
     if isinstance(value, AbstractKernel):
         return value
     if is_number(value):
-        return Constant(value)
+        try:
+            return Constant(value)
+        except SpecError as error:
+            what = error.what.replace("Constant.value", "A number beside a kernel")
+            why, instead = error.why, error.instead
+            raise SpecError(what, where=beside, why=why, instead=instead) from None
     raise SpecError(
         f"A kernel is added to, or multiplied by, a kernel or a number, not {described(value)}.",
         where=beside,

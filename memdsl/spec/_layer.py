@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from .._errors import SpecError
-from ._base import choice, plain_float, sort, Spec, whole
+from ._base import choice, described, flag, plain_float, sort, Spec, whole, written
 from ._feature import AbstractFeature
 from ._memory import AbstractMemory
 
@@ -23,7 +23,7 @@ def _flat(layer: Any) -> tuple[AbstractLayer, ...]:
         return (Map(layer),)
     if not isinstance(layer, AbstractLayer):
         raise SpecError(
-            f">> joins layers and features, and got {layer!r}.",
+            f">> joins layers and features, and got {described(layer)}.",
             instead="Layer(memory) for a memory, and a feature such as Relu() between layers.",
         )
     return layer.layers if isinstance(layer, Sequence) else (layer,)
@@ -33,9 +33,19 @@ class Sequence(AbstractLayer):
     """`first >> second >> …`: each layer of what the one before it gave."""
 
     layers: tuple[AbstractLayer, ...]
+    binding: ClassVar[int] = 3
+
+    def __check__(self) -> None:
+        layers = self.layers
+        good = isinstance(layers, tuple) and all(isinstance(x, AbstractLayer) for x in layers)
+        if not good or len(layers) < 2 or any(isinstance(x, Sequence) for x in layers):
+            raise SpecError(
+                "A sequence is of at least two layers that are no sequences.",
+                instead="first >> second, which makes it.",
+            )
 
     def __repr__(self) -> str:
-        return " >> ".join(map(repr, self.layers))
+        return " >> ".join(written(layer, 4) for layer in self.layers)
 
 
 class Layer(AbstractLayer):
@@ -56,35 +66,22 @@ class Layer(AbstractLayer):
 
     memory: AbstractMemory = sort(AbstractMemory)
     heads: int = whole(at_least=1, default=1)
-    key_size: int | None = None
-    value_size: int | None = None
+    key_size: int | None = whole(at_least=1, default=None, optional=True)
+    value_size: int | None = whole(at_least=1, default=None, optional=True)
     convolution: int = whole(at_least=0, default=0)
     activation: str | None = choice("silu", None, default=None)
     norm: str | None = choice("rms", None, default="rms")
     output_gate: str | None = choice("silu", "sigmoid", None, default=None)
     positional: ClassVar[int] = 1
 
-    def __check__(self) -> None:
-        for name in ("key_size", "value_size"):
-            size = getattr(self, name)
-            if size is not None and (
-                isinstance(size, bool) or not isinstance(size, int) or size < 1
-            ):
-                raise SpecError(
-                    f"Layer.{name} must be None or a whole number of at least 1: {size!r}.",
-                    where=self,
-                    at=name,
-                    instead=f"{name}=64, say.",
-                )
-
 
 class Dense(AbstractLayer):
     """`y = W x + b`. `start="zeros"` begins at the zero function, `"normal"` at N(0, 1 / in)."""
 
-    size: int | None = None
-    bias: bool = True
+    size: int | None = whole(at_least=1, default=None, optional=True)
+    bias: bool = flag(default=True)
     start: str = choice("normal", "zeros", default="normal")
-    trainable: bool = True
+    trainable: bool = flag(default=True)
     positional: ClassVar[int] = 1
 
 
@@ -95,8 +92,8 @@ class Conv(AbstractLayer):
     window: int = whole(at_least=1, default=3)
     stride: int = whole(at_least=1, default=1)
     padding: str = choice("same", "valid", default="same")
-    bias: bool = True
-    trainable: bool = True
+    bias: bool = flag(default=True)
+    trainable: bool = flag(default=True)
     positional: ClassVar[int] = 1
 
 
@@ -150,7 +147,7 @@ class Embed(AbstractLayer):
 class Unembed(AbstractLayer):
     """Vectors to logits over a vocabulary: of the model's `Embed` by default."""
 
-    vocabulary: int | None = None
+    vocabulary: int | None = whole(at_least=1, default=None, optional=True)
     positional: ClassVar[int] = 1
 
 
@@ -170,7 +167,7 @@ class Grown(AbstractLayer):
 
     base: AbstractLayer = sort(AbstractLayer)
     memory: AbstractMemory = sort(AbstractMemory)
-    trainable: bool = False
+    trainable: bool = flag()
     positional: ClassVar[int] = 2
 
     def __check__(self) -> None:

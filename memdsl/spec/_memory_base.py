@@ -3,9 +3,10 @@
 from typing import Any, ClassVar, overload, TYPE_CHECKING
 
 from .._errors import SpecError
-from ._base import described, Spec
+from ._base import code, described, Spec
 from ._feature import AbstractFeature
-from ._number import is_number, Number, Source
+from ._kernel_base import AbstractKernel
+from ._number import is_number, Number
 
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ class AbstractMemory(Spec):
 def _memory(value: Any, operator: str, beside: AbstractMemory) -> AbstractMemory:
     if isinstance(value, AbstractMemory):
         return value
-    hint = (
-        " * multiplies the answer by a number." if isinstance(value, Source | int | float) else ""
-    )
+    instead = f"{AbstractMemory.example}."
+    if isinstance(value, AbstractKernel):
+        instead = f"Memory({value!r})."
+    elif is_number(value):
+        instead = f"{code(value)} * memory, if the answer is to be multiplied."
     raise SpecError(
-        f"{operator} takes a memory, and got {described(value)}.",
-        where=beside,
-        instead=f"{AbstractMemory.example}.{hint}",
+        f"{operator} takes a memory, and got {described(value)}.", where=beside, instead=instead
     )

@@ -119,6 +119,7 @@ class Bounds:
         if str(self) == "positive":
             return "a number above 0, such as 1.0."
         words = str(self) if str(self) == "a number" else f"a number {self}"
+        words = words.replace("a number at least", "a number of at least")
         return f"{words}, such as {0.9 if self.at_most == 1 else 1.0}."
 
     def contains(self, low: float, high: float) -> bool:
@@ -173,15 +174,19 @@ def _check_kind(spec: Spec, name: str, value: Any, of_input: bool, optional: boo
     if is_number(value) and not weight:
         return
     array = getattr(value, "shape", None) is not None
+    reason = _NO_ARRAYS if array else None
+    reason = "A weight is a matrix or a vector, which only a feature holds." if weight else reason
     sources = "a float, Knob(x) to sweep it, or Learned(x) to train it."
     if of_input:
         sources = "a float, Knob(x) to sweep it, Learned(x) to train it, or FromInput(...)."
+    if isinstance(value, type) and issubclass(value, Source):
+        sources = f"{value.__name__}(...), a value of the class."
     raise refuse(
         spec,
         name,
         f"a number{', or None' if optional else ''}",
         value,
-        why=_NO_ARRAYS if array else None,
+        why=reason,
         instead=sources,
     )
 

@@ -182,17 +182,17 @@ class TopK(AbstractRead):
         inner = self.read.top()
         if inner is not None:
             raise SpecError(
-                f"TopK({self.count}) of TopK({inner}) is one of the two.",
+                f"TopK({self.count}) of TopK({inner}) is one TopK.",
                 where=self,
                 at="read",
-                instead=f"TopK({min(self.count, inner)}, ...).",
+                instead=f"{TopK(min(self.count, inner), self.read.core())!r}.",
             )
         if self.read.is_before():
             raise SpecError(
                 "TopK says which atoms are read, and Before when: Before comes first.",
                 where=self,
                 at="read",
-                instead=f"Before(TopK({self.count}, ...)).",
+                instead=f"{Before(TopK(self.count, self.read.core()), bonus_of(self.read))!r}.",
             )
 
     def core(self) -> "Evaluate | Normalised":

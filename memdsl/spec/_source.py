@@ -10,7 +10,7 @@ import jax
 import optax
 
 from .._errors import SpecError
-from ._base import choice, code, plain_float, refuse, Spec, whole, written
+from ._base import choice, code, described, plain_float, refuse, Spec, whole, written
 
 
 AXES = ("layer", "head", "key_channel", "value_channel")
@@ -275,7 +275,7 @@ class Schedule(Source):
     def __check__(self) -> None:
         if not isinstance(self.name, str) or self.name not in SCHEDULES:
             raise SpecError(
-                f"Schedule knows no {self.name!r}.",
+                f"Schedule knows no {described(self.name)}.",
                 where=self,
                 at="name",
                 instead=f"one of {', '.join(SCHEDULES)}.",
@@ -283,7 +283,7 @@ class Schedule(Source):
         for name, value in self.arguments:
             if not isinstance(value, int | float | str):
                 raise SpecError(
-                    f"Schedule takes plain numbers, and {name} is {value!r}.",
+                    f"Schedule takes plain numbers, and {name} is {described(value)}.",
                     where=self,
                     at=name,
                     why="A spec is data: it must hash, compare and save.",
@@ -293,7 +293,7 @@ class Schedule(Source):
             inspect.signature(self.function()).bind(0)
         except (TypeError, ValueError) as error:
             raise SpecError(
-                f'Schedule("{self.name}") cannot be made: {error}.',
+                f'Schedule("{self.name}") cannot be made: {str(error).rstrip(".")}.',
                 where=self,
                 instead=f"the arguments of optax.schedules.{self.name}.",
             ) from error
