@@ -173,7 +173,7 @@ def evaluate(memory: Memory, function: Function, query: Any, top: int | None = N
             value = value + memory.kernel.features(query) @ function.initial
         return _alone(value)
     value, mass, shift = sums(memory, function, atoms, query, read.prior)
-    answer = ratio(value, mass + read.prior * jnp.exp(-shift))
+    answer = ratio(value, mass + relative(read.prior, shift))
     return Recalled(value * jnp.exp(shift), mass * jnp.exp(shift) + read.prior, answer)
 
 
@@ -197,6 +197,12 @@ def sums(
             mass + jnp.exp(log - shift) * atom.mass,
         )
     return value, mass, shift
+
+
+def relative(prior: Any, shift: Any) -> Any:
+    """`exp(-shift) prior`, whatever the shift; 0 where there is no prior."""
+    prior = jnp.asarray(prior, shift.dtype)
+    return jnp.where(prior > 0, jnp.exp(jnp.log(jnp.where(prior > 0, prior, 1)) - shift), 0)
 
 
 def ratio(value: Any, mass: Any) -> Any:
@@ -241,8 +247,9 @@ def solved(memory: Memory, function: Function) -> tuple[Any, Any]:
     u = [jnp.zeros_like(value) for value in values]
     for _ in range(write.solver.sweeps):
         for i, value in enumerate(values):
-            others = sum((gram[i, j] * u[j] for j in range(len(u)) if j != i), 0 * value)
-            u[i] = weights[i] * (value - others) / (weights[i] * gram[i, i] + 1)
+            u[i] = jnp.zeros_like(value)
+            rest = value - gram[i] @ jnp.stack(u)
+            u[i] = weights[i] * rest / (weights[i] * gram[i, i] + 1)
     return gram, jnp.stack(u)
 
 

@@ -16,6 +16,7 @@ from ._function import (
     nearest,
     one,
     ratio,
+    relative,
     sums,
     weight,
 )
@@ -46,7 +47,7 @@ def read(memory: Memory, function: Function, query: Any) -> Any:
         return core.scale * evaluate(memory, function, query, top).answer
     atoms = function.atoms if top is None else nearest(memory, function, query, top)
     value, mass, shift = sums(memory, function, atoms, query, core.prior)
-    return ratio(core.scale * value, core.scale * mass + core.prior * jnp.exp(-shift))
+    return ratio(core.scale * value, core.scale * mass + relative(core.prior, shift))
 
 
 def backwards(memory: Memory, function: Function, query: Any) -> Any:
