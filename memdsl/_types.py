@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import jax.numpy as jnp
 from beartype import beartype
 from jaxtyping import Array, Bool, Float, jaxtyped
 
@@ -13,6 +14,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def checked(function: _F) -> _F:
     """Checks the annotated shapes and dtypes of a public function; a jitted call pays nothing."""
     return cast(_F, jaxtyped(typechecker=beartype)(function))
+
+
+def at_least_single(dtype: Any) -> Any:
+    """The dtype of states and accumulators: float32, or float64 where that is given."""
+    return dtype if jnp.finfo(dtype).bits > 32 else jnp.float32
 
 
 type_of_key = Float[Array, " key"]

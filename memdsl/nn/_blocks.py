@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._types import at_least_single
 from ..plan import Dims
 from ..spec._feature import AbstractFeature
 from ..spec._layer import (
@@ -85,7 +86,7 @@ class Norm(AbstractPointwise):
     gain: Array
 
     def apply(self, x: Array) -> Array:
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        wide = x.astype(at_least_single(x.dtype))
         square = jnp.mean(wide * wide, axis=-1, keepdims=True)
         y = wide * jax.lax.rsqrt(square + self.spec.epsilon)
         return (y * jnp.broadcast_to(self.gain.astype(y.dtype), y.shape)).astype(x.dtype)

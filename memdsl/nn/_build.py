@@ -11,13 +11,17 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._errors import SpecError
+from .._types import at_least_single
 from ..plan import Dims
 from ..spec import _layer as specs
 from ..spec._feature import Weight
 from ..spec._slots import slots
-from . import _blocks as blocks
+from ..state import AbstractState
+from . import _blocks as blocks, _images as images
 from ._base import AbstractModule
+from ._grown import grown_layer
 from ._layer import build_layer
+from ._signal import check_signal
 
 
 class Made(NamedTuple):
@@ -46,7 +50,7 @@ def build(
     - `spec`: the layer.
     - `dims`: the sizes; `model` is the width of the first input. `time` bounds unbounded buffers.
     - `key`: a `jax.random.key` for the parameters.
-    - `dtype`: of the parameters.
+    - `dtype`: of the parameters; what has grown stays float32 (float64 where they are).
 
     **Returns:** a module: `layer(x)` for a sequence `[time, model]`, `layer.init()`,
     `layer.step(state, token)` and `layer.prefill(x, state)` for the same in pieces.
@@ -65,14 +69,18 @@ def build(
 
         ```
     """
+    if isinstance(spec, specs.AbstractLayer):
+        check_signal(spec)
     vocabulary = next((s.vocabulary for s in _walk(spec) if isinstance(s, specs.Embed)), None)
     module = make(spec, dims, dims.model, vocabulary, key).module
 
-    def cast(leaf: Any) -> Any:
+    def cast(leaf: Any, wanted: Any = dtype) -> Any:
+        if isinstance(leaf, AbstractState):
+            return jax.tree.map(lambda x: cast(x, at_least_single(dtype)), leaf)
         floating = eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.astype(dtype) if floating else leaf
+        return leaf.astype(wanted) if floating else leaf
 
-    return jax.tree.map(cast, module)
+    return jax.tree.map(cast, module, is_leaf=lambda x: isinstance(x, AbstractState))
 
 
 def _walk(spec: Any) -> list[Any]:
@@ -113,6 +121,23 @@ def _(spec: specs.Dense, dims: Dims, width: int | None, vocabulary: int | None, 
     weight = jnp.zeros_like(weight) if spec.start == "zeros" else weight
     bias = jnp.zeros(rows) if spec.bias else None
     return Made(blocks.Dense(spec=spec, dims=dims, weight=weight, bias=bias), rows)
+
+
+@make.register
+def _(spec: specs.Conv, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
+    weight = _normal(key, spec.channels, _known(width, spec) * spec.window**2)
+    bias = jnp.zeros(spec.channels) if spec.bias else None
+    module = images.Conv(spec=spec, dims=dims, weight=weight, bias=bias)
+    return Made(module, spec.channels)
+
+
+@make.register
+def _(spec: specs.Grown, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
+    base_key, own = jax.random.split(key)
+    base = make(spec.base, dims, width, vocabulary, base_key)
+    patch = spec.base.window**2 if isinstance(spec.base, specs.Conv) else 1
+    key_size, value_size = _known(width, spec) * patch, _known(base.width, spec)
+    return Made(grown_layer(spec, dims, base.module, key_size, value_size, key=own), base.width)
 
 
 @make.register

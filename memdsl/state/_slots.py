@@ -79,7 +79,8 @@ def insert(
         return select(jnp.all(state.valid), _evict_lowest(memory, state, evict, merge), state)
     if isinstance(evict, Random) and evict.reservoir:
         draw = _random(evict, counts.attempted, 1)
-        enters = ~full | (draw * (counts.attempted + 1) < len(state.valid))
+        seen = (counts.attempted + 1).astype(draw.dtype)
+        enters = ~full | (draw * seen < len(state.valid))
         made = _make_room(memory, state, evict, merge)
         return select(enters, _put(*made, key, value, mass, log_weight), _count(state, dropped=1))
     made = _make_room(memory, state, evict, merge)

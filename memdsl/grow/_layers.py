@@ -1,0 +1,112 @@
+"""The growing layers of a model, and which of its numbers a gradient trains."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ..nn._blocks import Dense
+from ..nn._grown import GrownLayer
+from ..nn._images import Conv
+from ..spec._number import Knob, leaves
+from ..spec._slots import slots
+from ..state import BufferState, MatrixState
+
+
+def growing(model: Any) -> list[GrownLayer]:
+    """Every growing layer of a model, in the order of its tree; one over another counts twice."""
+    found = []
+    for layer in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, GrownLayer)):
+        if isinstance(layer, GrownLayer):
+            found += [layer, *growing(layer.base)]
+    return found
+
+
+def with_sinks(model: Any, sinks: Sequence[Any]) -> Any:
+    """The model with a sink, or `None`, in each of its growing layers."""
+    return eqx.tree_at(
+        lambda m: [layer.sink for layer in growing(m)],
+        model,
+        list(sinks),
+        is_leaf=lambda x: x is None,
+    )
+
+
+def depth(layer: GrownLayer) -> int:
+    """How many axes of equal layers are stacked before the layer's own (one inside a `Repeat`)."""
+    return layer.state.count.ndim
+
+
+def trained(model: Any) -> Any:
+    """The model with True at every number that a gradient trains and False elsewhere."""
+    return jax.tree.map(_trained, model, is_leaf=_has_a_say)
+
+
+def parameters(model: Any) -> Any:
+    """The model with `None` in the place of everything that a gradient does not train.
+
+    What is not trained: what memories have stored (but the keys and values of layers with
+    `trainable=True`), `Knob`s, bases with `trainable=False`, and all that is no floating number.
+    Give it to an optax optimiser: `optimiser.init(md.grow.parameters(model))`.
+
+    **Arguments:**
+
+    - `model`: any pytree, with growing layers in it.
+
+    **Returns:** a pytree of the same structure as the gradients of `md.grow.backward`.
+
+    ??? example
+
+        ```python
+        >>> import jax
+        >>> import memdsl as md
+        >>> atoms = md.Memory(md.RBF(scale=1.0), md.Hebb(md.Knob(0.5)), capacity=md.Budget(100))
+        >>> net = md.Grown(md.Dense(3), atoms)
+        >>> model = md.build(net, md.Dims(model=2), key=jax.random.key(0))
+        >>> [x.shape for x in jax.tree.leaves(md.grow.parameters(model))]
+        [(3, 2), (3,)]
+
+        ```
+    """
+    return eqx.filter(model, trained(model))
+
+
+def _has_a_say(node: Any) -> bool:
+    return isinstance(node, GrownLayer | Dense | Conv)
+
+
+def _trained(node: Any) -> Any:
+    match node:
+        case GrownLayer():
+            marks = jax.tree.map(eqx.is_inexact_array, node)
+            return eqx.tree_at(
+                lambda layer: (layer.base, layer.state, layer.numbers),
+                marks,
+                (trained(node.base), _of_state(node), _of_numbers(node)),
+            )
+        case Dense() | Conv():
+            learns = node.spec.trainable
+            return jax.tree.map(lambda x: learns and eqx.is_inexact_array(x), node)
+        case _:
+            return eqx.is_inexact_array(node)
+
+
+def _of_state(layer: GrownLayer) -> BufferState | MatrixState:
+    marks: Any = jax.tree.map(lambda _: False, layer.state)
+    if not layer.spec.trainable:
+        return marks
+    if isinstance(layer.state, BufferState):
+        return eqx.tree_at(lambda state: (state.keys, state.values), marks, (True, True))
+    return eqx.tree_at(lambda state: state.matrix, marks, True)
+
+
+def _of_numbers(layer: GrownLayer) -> dict[str, tuple[Any, ...]]:
+    numbers = {slot.path: leaves(slot.number) for slot in slots(layer.memory)}
+    return {
+        path: tuple(
+            jax.tree.map(lambda x, knob=isinstance(leaf, Knob): not knob, value)
+            for leaf, value in zip(numbers[path], values, strict=True)
+        )
+        for path, values in layer.numbers.items()
+    }

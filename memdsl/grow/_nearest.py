@@ -1,0 +1,64 @@
+"""The nearest stored key, exactly, at the price of one matrix product."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+_SCREENED = 2**22  # products of sizes above this are screened by a matrix product first
+_CANDIDATES = 8
+
+
+def nearest(
+    keys: Float[Array, "slots key"],
+    allowed: Bool[Array, " slots"],
+    queries: Float[Array, "batch key"],
+) -> tuple[Float[Array, " batch"], Int[Array, " batch"]]:
+    """`(squared distance, slot)` of the nearest allowed key; ties: the lowest slot; none: `inf`.
+
+    `sum (k - q)^2` of every pair, which is 0 for equal keys and for no others, as `|k|^2 + |q|^2 -
+    2 k q` is not. Where that is many numbers, the second form with a bound on its rounding error
+    finds a few candidates, and the first is computed for all pairs only where they are not enough.
+    """
+    if len(keys) * queries.size <= _SCREENED or len(keys) <= _CANDIDATES:
+        return _direct(keys, allowed, queries)
+    keys = jnp.where(allowed[:, None], keys, 0)
+    below = jnp.where(allowed[None, :], _lower_bounds(keys, queries), jnp.inf)
+    negative, slots = jax.lax.top_k(-below, _CANDIDATES)
+    squares = jnp.sum((keys[slots] - queries[:, None, :]) ** 2, -1)
+    squares = jnp.where(allowed[slots], squares, jnp.inf)
+    best, slot = _lowest(squares, slots)
+    # no other key is as near if the last candidate's bound is above the best (a rounding apart)
+    apart = best * (1 + 4 * keys.shape[1] * jnp.finfo(keys.dtype).eps)
+    enough = jnp.all((-negative[:, -1] > apart) | jnp.isinf(best))
+    return jax.lax.cond(enough, lambda: (best, slot), lambda: _direct(keys, allowed, queries))
+
+
+def squares_between(
+    keys: Float[Array, "rows key"], queries: Float[Array, "batch key"]
+) -> Float[Array, "batch rows"]:
+    """`sum (k - q)^2` of every pair."""
+    return jnp.sum((keys[None, :, :] - queries[:, None, :]) ** 2, -1)
+
+
+def _direct(keys: Array, allowed: Array, queries: Array) -> tuple[Array, Array]:
+    squares = jnp.where(allowed[None, :], squares_between(keys, queries), jnp.inf)
+    slot = jnp.argmin(squares, axis=1).astype(jnp.int32)
+    return jnp.min(squares, axis=1), slot
+
+
+def _lower_bounds(keys: Array, queries: Array) -> Array:
+    """Numbers that no squared distance is below, whatever was rounded."""
+    of_keys, of_queries = jnp.sum(keys * keys, -1), jnp.sum(queries * queries, -1)
+    inner = jnp.matmul(queries, keys.T, precision=jax.lax.Precision.HIGHEST)
+    both = of_queries[:, None] + of_keys[None, :]
+    slack = 4 * (keys.shape[1] + 4) * jnp.finfo(keys.dtype).eps
+    return (both - 2 * inner) - slack * both
+
+
+def _lowest(squares: Array, slots: Array) -> tuple[Array, Array]:
+    """The least square of each row, and the lowest of the slots that have it."""
+    best = jnp.min(squares, axis=-1)
+    big = jnp.iinfo(jnp.int32).max
+    slot = jnp.min(jnp.where(squares == best[:, None], slots.astype(jnp.int32), big), axis=-1)
+    return best, slot

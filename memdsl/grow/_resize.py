@@ -1,0 +1,161 @@
+"""More room, or less, between epochs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._errors import SpecError
+from ..nn._base import AbstractModule
+from ..nn._blocks import Repeat, Residual, Sequence
+from ..nn._grown import GrownLayer
+from ..spec._base import rebuild
+from ..spec._capacity import Budget
+from ..spec._facts import slots
+from ..spec._memory import Memory
+from ..state import BufferState
+
+
+def resize(model: Any, size: int) -> Any:
+    """The same model, with room for `size` atoms in every growing layer that has a `Budget`.
+
+    Nothing else changes: every layer answers as before. The budget in the specs changes too, so that
+    the next call compiles anew; doubling therefore costs one compilation a doubling. Layers that keep
+    a matrix, or a `Window`, stay as they are: a window's size is its meaning.
+
+    **Arguments:**
+
+    - `model`: any pytree with growing layers in it.
+    - `size`: how many atoms each of them may keep.
+
+    **Returns:** the model.
+
+    **Raises:** `SpecError` for a size that is no larger than the pinned atoms, or too small for what
+    a layer holds: atoms are evicted by writes, not by a resize.
+
+    ??? example
+
+        ```python
+        >>> import jax
+        >>> import memdsl as md
+        >>> atoms = md.Memory(md.RBF(scale=1.0), md.Hebb(rate=0.5), capacity=md.Budget(100))
+        >>> model = md.build(md.Grown(md.Dense(3), atoms), md.Dims(model=2), key=jax.random.key(0))
+        >>> model = md.grow.resize(model, 200)
+        >>> model.state.keys.shape, model.spec.memory.capacity
+        ((200, 2), Budget(200))
+
+        ```
+    """
+    return jax.tree.map(
+        lambda node: _module(node, size) if isinstance(node, AbstractModule) else node,
+        model,
+        is_leaf=lambda node: isinstance(node, AbstractModule),
+    )
+
+
+def _module(module: Any, size: int) -> Any:
+    """A module with its parts resized, and the spec that goes with them."""
+    match module:
+        case GrownLayer():
+            return _layer(module, size)
+        case Sequence():
+            layers = tuple(_module(layer, size) for layer in module.layers)
+            return Sequence(
+                spec=rebuild_with(module.spec, layers=tuple(layer.spec for layer in layers)),
+                dims=module.dims,
+                layers=layers,
+            )
+        case Residual():
+            layer = _module(module.layer, size)
+            spec = rebuild_with(module.spec, layer=layer.spec)
+            return Residual(spec=spec, dims=module.dims, layer=layer)
+        case Repeat():
+            layer = _module(module.stacked, size)
+            spec = rebuild_with(module.spec, layer=layer.spec)
+            return Repeat(spec=spec, dims=module.dims, stacked=layer)
+        case _:
+            return module
+
+
+def rebuild_with(spec: Any, **changes: Any) -> Any:
+    """`spec.replace`, with nothing new where nothing changes."""
+    same = all(getattr(spec, name) == value for name, value in changes.items())
+    return spec if same else spec.replace(**changes)
+
+
+def _layer(layer: GrownLayer, size: int) -> GrownLayer:
+    base = _module(layer.base, size)
+    capacity, state = layer.memory.capacity, layer.state
+    spec = rebuild_with(layer.spec, base=base.spec)
+    if not isinstance(capacity, Budget) or not isinstance(state, BufferState):
+        return _with(layer, base=base, spec=spec)
+    spec = spec.replace(memory=_resized(spec.memory, size))
+    memory = rebuild(layer.memory, {"capacity": capacity.replace(size=size)})
+    return _with(layer, base=base, spec=spec, memory=memory, state=_fit(memory, state))
+
+
+def _resized(memory: Any, size: int) -> Any:
+    return memory.replace(capacity=memory.capacity.replace(size=size))
+
+
+def _with(layer: GrownLayer, **changes: Any) -> GrownLayer:
+    fields = {name: getattr(layer, name) for name in layer.__dataclass_fields__}
+    return GrownLayer(**{**fields, **changes})
+
+
+def _fit(memory: Memory, state: BufferState) -> BufferState:
+    """The buffer with as many slots as its memory now needs."""
+    new, old = int(slots(memory)), state.log_weight.shape[-1]
+    if new == old:
+        return state
+    if new > old:
+        return _map(state, lambda x, fill, axis: _longer(x, new - old, fill, axis))
+    if isinstance(state.log_weight, jax.core.Tracer):
+        raise SpecError(
+            "A buffer cannot be made smaller inside jit.",
+            why="Whether the atoms fit is not known while tracing.",
+            instead="md.grow.resize between calls of the compiled step.",
+        )
+    held = int(jnp.max(jnp.sum(state.valid, axis=-1)))
+    if held > int(memory.capacity.slots()):
+        raise SpecError(
+            f"{held} atoms do not fit into {int(memory.capacity.slots())} slots.",
+            where=memory,
+            at="capacity",
+            why="A resize never forgets anything.",
+            instead=f"at least {held}; or a Budget of that size from the start, which evicts.",
+        )
+    # atoms to the front, in the order of their slots
+    front = jnp.argsort(~state.valid, axis=-1, stable=True)[..., :new]
+
+    def shorter(x: Array, fill: float, axis: int) -> Array:
+        index = front if x.ndim == front.ndim else front[..., None]
+        return jnp.take_along_axis(x, index, axis=axis)
+
+    return _map(state, shorter)
+
+
+def _map(state: BufferState, change: Any) -> BufferState:
+    """A change of every array that has slots: `change(array, value of an empty slot, axis)`."""
+
+    def rows(x: Array) -> Array:
+        return change(x, 0, -2)
+
+    def flat(x: Array, fill: float = 0) -> Array:
+        return change(x, fill, -1)
+
+    return state.put(
+        keys=rows(state.keys),
+        values=rows(state.values),
+        masses=None if state.masses is None else flat(state.masses),
+        log_weight=flat(state.log_weight, -jnp.inf),
+        birth=flat(state.birth),
+        usage=flat(state.usage),
+    )
+
+
+def _longer(x: Array, more: int, fill: float, axis: int) -> Array:
+    width = [(0, 0)] * x.ndim
+    width[axis] = (0, more)
+    return jnp.pad(x, width, constant_values=fill)
