@@ -13,7 +13,34 @@ from ._data import (
     RecallBatch as RecallBatch,
     RecallTask as RecallTask,
 )
+from ._digits import (
+    digits_settings as digits_settings,
+    digits_specs as digits_specs,
+    digits_table as digits_table,
+    DigitsSettings as DigitsSettings,
+    run_digits as run_digits,
+)
+from ._grown import (
+    grown_rbf as grown_rbf,
+    layer_spec as layer_spec,
+    median_distance as median_distance,
+)
+from ._memories import (
+    RECALL_MEMORIES as RECALL_MEMORIES,
+    recall_memory as recall_memory,
+    recall_model as recall_model,
+    recall_spec as recall_spec,
+    state_size as state_size,
+    weight_decayed as weight_decayed,
+)
 from ._plots import draw_digits as draw_digits, draw_recall as draw_recall
+from ._recall import (
+    recall_settings as recall_settings,
+    recall_specs as recall_specs,
+    recall_table as recall_table,
+    RecallSettings as RecallSettings,
+    run_recall as run_recall,
+)
 from ._report import (
     new_folder as new_folder,
     OutputError as OutputError,

@@ -70,12 +70,16 @@ def minibatches(rng: np.random.Generator, rows: int, batch: int) -> Int[np.ndarr
     return rng.permutation(rows)[: steps * batch].reshape(steps, batch)
 
 
-@eqx.filter_jit
 def accuracy(
     model: Callable, inputs: Float[Array, "row input"], labels: Int[Array, " row"]
-) -> Float[Array, ""]:
+) -> float:
     """The share of rows whose largest logit is the label's."""
-    return jnp.mean(jnp.argmax(jax.vmap(model)(inputs), axis=1) == labels)
+    return int(_hits(model, inputs, labels)) / len(labels)
+
+
+@eqx.filter_jit
+def _hits(model: Callable, inputs: Array, labels: Array) -> Array:
+    return jnp.sum(jnp.argmax(jax.vmap(model)(inputs), axis=1) == labels)
 
 
 def train_perceptron(
@@ -135,4 +139,4 @@ def train_perceptron(
     for _ in range(epochs):
         order = jnp.asarray(minibatches(rng, len(train_inputs), batch))
         model, state, loss = epoch(model, state, order)
-        yield Epoch(float(accuracy(model, test_inputs, test_labels)), float(loss))
+        yield Epoch(accuracy(model, test_inputs, test_labels), float(loss))

@@ -268,7 +268,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     ```
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=3, cutoff=0.6)
+    asked = name.lower().replace("-", "_")
+    near = difflib.get_close_matches(asked, names, n=3, cutoff=0.6)
     if near:
+        near.sort(key=lambda found: not found.startswith(asked))
         return f"Did you mean {' or '.join(near)}?"
     return f"Known names: {', '.join(names)}."

@@ -1,0 +1,226 @@
+"""The command line: `memdsl run`, `memdsl list`, `memdsl explain`."""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import memdsl as md
+
+from ._errors import SpecError
+from .experiments import (
+    digits_settings,
+    digits_specs,
+    digits_table,
+    DigitsSettings,
+    draw_digits,
+    draw_recall,
+    new_folder,
+    OutputError,
+    RECALL_MEMORIES,
+    recall_settings,
+    recall_specs,
+    recall_table,
+    RecallSettings,
+    Report,
+    Row,
+    run_digits,
+    run_recall,
+    SettingError,
+    suggestion,
+)
+
+
+MISUSE = 2
+"""The exit status of a wrong option, name or value."""
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+Settings = tyro.conf.OmitArgPrefixes
+
+
+@dataclass(frozen=True)
+class RunDigits:
+    """Train one growing layer and two perceptrons on digits, and compare them epoch by epoch.
+
+    The first half of scikit-learn's digits trains, the second half tests, unshuffled. The growing
+    layer has no weights: each training row becomes an atom of an RBF memory, which the backward
+    pass writes. The perceptrons are trained by SGD and by AdamW.
+    """
+
+    settings: Settings[DigitsSettings] = dataclasses.field(default_factory=DigitsSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/digits-<date>-<time>."""
+
+
+@dataclass(frozen=True)
+class RunRecall:
+    """Train two-layer sequence models, one memory each, on multi-query associative recall."""
+
+    settings: Settings[RecallSettings] = dataclasses.field(default_factory=RecallSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/recall-<task>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run an experiment: a table on the screen; numbers, curves and specs in a folder."""
+
+    experiment: (
+        Annotated[RunDigits, tyro.conf.subcommand("digits")]
+        | Annotated[RunRecall, tyro.conf.subcommand("recall")]
+    )
+
+
+@dataclass(frozen=True)
+class List:
+    """List the memories that have a name."""
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Say what a memory means, which plan runs it here, and which plans were rejected and why."""
+
+    name: tyro.conf.Positional[str]
+    """A name that `memdsl list` shows."""
+    model: int = 512
+    """Width of the layer around the memory."""
+    heads: int = 8
+    """Heads of the layer."""
+    time: int = 4096
+    """Tokens in a sequence."""
+
+
+Command = (
+    Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Explain, tyro.conf.subcommand("explain")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    **Arguments:**
+
+    - `arguments`: the words after `memdsl`; by default those of the process.
+
+    **Returns:**
+
+    The exit status: 0, or 2 after a message about a wrong value or name, or 130 after Ctrl-C.
+
+    **Raises:**
+
+    `SystemExit` for `--help` (status 0) and for options that do not exist or cannot be read
+    (status 2).
+    """
+    command: Any = tyro.cli(
+        Command,  # pyright: ignore[reportArgumentType]
+        prog="memdsl",
+        description="Kernel memories: sequence layers, and layers that grow.",
+        args=sys.argv[1:] if arguments is None else arguments,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+    try:
+        match command:
+            case Run(RunDigits() as chosen):
+                return _run_digits(chosen)
+            case Run(RunRecall() as chosen):
+                return _run_recall(chosen)
+            case List():
+                return _list()
+            case _:
+                return _explain(command)
+    except (SettingError, OutputError, SpecError) as error:
+        print(f"memdsl: {error}", file=sys.stderr)
+        return MISUSE
+
+
+def _run_digits(chosen: RunDigits) -> int:
+    settings = chosen.settings
+    settings.check()
+    report = Report(
+        "digits",
+        new_folder("digits", chosen.out),
+        settings=digits_settings(settings),
+        specs=digits_specs(settings),
+        draw=draw_digits,
+        console=Console(stderr=True),
+    )
+    return _run(report, lambda: run_digits(settings, report), digits_table)
+
+
+def _run_recall(chosen: RunRecall) -> int:
+    settings = chosen.settings
+    settings.check()
+    report = Report(
+        "recall",
+        new_folder(f"recall-{settings.task}", chosen.out),
+        settings=recall_settings(settings),
+        specs=recall_specs(settings),
+        draw=draw_recall,
+        console=Console(stderr=True),
+    )
+    return _run(report, lambda: run_recall(settings, report), recall_table)
+
+
+def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], Table]) -> int:
+    """Runs an experiment, prints what came of it, and turns Ctrl-C into an exit status."""
+    status = 0
+    try:
+        with report:
+            run()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    if report.rows:
+        Console().print(shown(report.rows))
+    if status:
+        print(f"Interrupted. The results so far are in {report.folder}", file=sys.stderr)
+    else:
+        print(f"Results: {report.folder}")
+    return status
+
+
+def _list() -> int:
+    """Prints every name with the equation of its memory."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, memory in md.zoo.catalogue().items():
+        summary = (inspect.getdoc(memory) or "").split("\n\n")[0].replace("`", "")
+        mark = "*" if name in RECALL_MEMORIES else " "
+        table.add_row(Text(f"{mark} {name}"), Text(" ".join(summary.split())))
+    Console().print(table)
+    print(
+        "\nmemdsl explain NAME says what a memory means and how it runs here."
+        "\nmemdsl run recall --memory NAME trains it; all stands for those marked with *."
+    )
+    return 0
+
+
+def _explain(chosen: Explain) -> int:
+    """Prints the page of one memory at the sizes that were asked for."""
+    known = md.zoo.catalogue()
+    if chosen.name not in known:
+        raise SettingError(f"there is no memory {chosen.name}. {suggestion(chosen.name, known)}")
+    for size in ("model", "heads", "time"):
+        if getattr(chosen, size) < 1:
+            raise SettingError(f"--{size} must be at least 1, not {getattr(chosen, size)}.")
+    if chosen.model % chosen.heads:
+        raise SettingError(f"--heads {chosen.heads} must divide --model {chosen.model}.")
+    size = chosen.model // chosen.heads
+    dims = md.Dims(chosen.model, key=size, value=size, heads=chosen.heads, time=chosen.time)
+    print(md.explain(known[chosen.name](), dims, name=chosen.name.replace("_", " ")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
