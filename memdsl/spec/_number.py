@@ -112,7 +112,8 @@ class Bounds:
 
     def holds(self, value: float) -> bool:
         """Whether a plain number is in the range."""
-        return self.above < value and self.at_least <= value <= self.at_most
+        above = self.above == -math.inf or self.above < value
+        return above and self.at_least <= value <= self.at_most
 
     def instead(self) -> str:
         """What to write instead of a number out of range."""
@@ -170,12 +171,12 @@ def number(
 
 
 def _check_kind(spec: Spec, name: str, value: Any, of_input: bool, optional: bool) -> None:
-    weight = any(isinstance(leaf, Source) and leaf.is_array for leaf in leaves(value))
-    if is_number(value) and not weight:
+    if is_number(value):
         return
     array = getattr(value, "shape", None) is not None
     reason = _NO_ARRAYS if array else None
-    reason = "A weight is a matrix or a vector, which only a feature holds." if weight else reason
+    if isinstance(value, Source):
+        reason = "A weight is a matrix or a vector, which only a feature holds."
     sources = "a float, Knob(x) to sweep it, or Learned(x) to train it."
     if of_input:
         sources = "a float, Knob(x) to sweep it, Learned(x) to train it, or FromInput(...)."
@@ -263,8 +264,7 @@ def _check_range(
 def check_plain_field(spec: Spec, name: str, value: Any) -> None:
     """The check of a field that has none of its own: what a user's spec may hold."""
     (field,) = (f for f in fields_of(spec) if f.name == name)
-    source = isinstance(value, Source) and not value.is_array
-    if _is_number_annotation(field.type) or source:
+    if _is_number_annotation(field.type) or (isinstance(value, Source) and is_number(value)):
         slot = number(infinite=True, per=AXES, of_input=not spec.shared, fixed=OF_A_KERNEL)
         slot.metadata["check"](spec, name, value)
     elif isinstance(value, list | dict | set) or getattr(value, "shape", None) is not None:

@@ -45,7 +45,9 @@ class Source(Spec):
 
 def is_number(value: Any) -> bool:
     """Whether a value can stand in a number slot of a spec."""
-    return isinstance(value, Source | int | float) and not isinstance(value, bool)
+    if isinstance(value, Source):
+        return not value.is_array
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _operand() -> Any:
