@@ -32,13 +32,13 @@ def convolve(
         order = jnp.argsort(~mask, stable=True)
         x = jnp.where(mask[:, None], x, 0)[order]
         starts = None if starts is None else starts[order]
-        count = jnp.sum(mask)
+        count = jnp.sum(mask, dtype=jnp.int32)
     else:
         order, count = None, time
     whole = jnp.concatenate([tail.astype(x.dtype), x])
     document = jnp.zeros(past + time, jnp.int32)
     if starts is not None:
-        document = jnp.concatenate([jnp.zeros(past, jnp.int32), jnp.cumsum(starts)])
+        document = jnp.concatenate([jnp.zeros(past, jnp.int32), jnp.cumsum(starts, dtype=jnp.int32)])
     y = jnp.zeros_like(x)
     for back in range(width):
         moved = whole[past - back : past - back + time]
@@ -46,7 +46,7 @@ def convolve(
             same = document[past - back : past - back + time] == document[past:]
             moved = jnp.where(same[:, None], moved, 0)
         y = y + moved * kernel[None, :, width - 1 - back].astype(x.dtype)
-    rows = count + jnp.arange(past)
+    rows = count + jnp.arange(past, dtype=jnp.int32)
     new_tail = whole[rows]
     if starts is not None:
         last = document[count + past - 1] if past + time else 0

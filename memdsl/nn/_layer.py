@@ -91,18 +91,19 @@ class MemoryLayer(AbstractModule):
         self, x: Array, state: LayerState | None, starts: Array | None, mask: Array | None
     ) -> tuple[LayerState, Array]:
         time, heads = len(x), self.spec.heads
+        room = max(time, 1)
         dtype = at_least_single(x.dtype)
         fresh = state is None
         if state is None:
-            chosen = self.plan(time, "train")
+            chosen = self.plan(room, "train")
             one = empty_tree(
-                chosen.memory, chosen, self.dims.key or 0, self.dims.value or 0, time, dtype
+                chosen.memory, chosen, self.dims.key or 0, self.dims.value or 0, room, dtype
             )
             memory: Any = jax.tree.map(lambda a: jnp.broadcast_to(a, (heads, *a.shape)), one)
             tail = self._empty_tail(x.dtype)
         else:
             purpose = "serve" if time == 1 else "train"
-            chosen = self.plan(time, purpose, state.memory)
+            chosen = self.plan(room, purpose, state.memory)
             memory, tail = state.memory, state.tail
         if mask is not None:
             x = jnp.where(mask[:, None], x, 0)
