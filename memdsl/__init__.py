@@ -1,6 +1,8 @@
 """memdsl: a functional DSL for kernel-memory layers in JAX."""
 
+from . import grow as grow, zoo as zoo
 from ._errors import SpecError as SpecError
+from .io import load as load, save as save
 from .nn import (
     AbstractModule as AbstractModule,
     build as build,
@@ -11,6 +13,9 @@ from .plan import (
     Dims as Dims,
     empty as empty,
     evaluate as evaluate,
+    explain as explain,
+    machine as machine,
+    measure as measure,
     Plan as Plan,
     plan as plan,
     Requirement as Requirement,
@@ -77,6 +82,7 @@ from .spec._gate import (
     Surprise as Surprise,
     ValueDecay as ValueDecay,
 )
+from .spec._json import from_json as from_json, to_json as to_json
 from .spec._kernel import (
     AbstractKernel as AbstractKernel,
     Constant as Constant,

@@ -172,7 +172,7 @@ class MemoryLayer(AbstractModule):
                 * jax.lax.rsqrt(square + 1e-5)
                 * self.gain.astype(answers.dtype)[None, None, :]
             )
-        flat = answers.reshape(len(x), -1).astype(x.dtype)
+        flat = answers.reshape(len(x), answers.shape[1] * answers.shape[2]).astype(x.dtype)
         if self.gate is not None:
             gates = {"silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid}
             flat = flat * gates[self.spec.output_gate or "silu"](x @ self.gate.astype(x.dtype).T)

@@ -1,0 +1,1 @@
+"""Identities with a known answer, one row each: `python -m tests.properties` prints the table."""
