@@ -43,9 +43,9 @@ def banded(
     - `sinks`: how many first pairs are read besides.
     - `normalised`: the mean instead of the sum; only then are there `masses` and `log_prior`.
     - `log_decay`, `starts`, `mask`, `read_before`: as in `kernel_parallel`.
-    - `stored`: atoms from before the run, oldest first, `pinned` where an atom is one of the sinks.
-        They are taken to be of the sequence that the run goes on with: if fewer than `sinks` are
-        pinned, the next tokens are sinks.
+    - `stored`: atoms from before the run, oldest first, `pinned` where an atom is a sink; no more
+        than `sinks` are. They are taken to be of the sequence that the run goes on with: if fewer
+        than `sinks` are pinned, the next tokens are sinks.
     - `chunk`: the least number of queries that are answered at once.
 
     **Returns:** answers `[time, value]` in float32, or float64 if an input is.
@@ -128,13 +128,14 @@ class _Places(NamedTuple):
 
 def _places(old: Known, sequence: Tokens, window: int, sinks: int, read_before: bool) -> _Places:
     run = window + old.log_weight.shape[0]
-    own = run + jnp.cumsum(sequence.mask) - sequence.mask
-    end = own if read_before else own + sequence.mask
+    one, start = sequence.mask.astype(int), sequence.starts.astype(int)
+    own = run + jnp.cumsum(one) - one
+    end = own if read_before else own + one
     first = run - jnp.sum(_pinned(old, sinks))
     begin = jnp.where(sequence.starts, own, first)
     begin = jax.lax.cummax(begin) if len(begin) else begin
     began = jnp.concatenate([first[None], begin])[: len(begin)]
-    segment = jnp.cumsum(sequence.starts) - sequence.starts
+    segment = jnp.cumsum(start) - start
     return _Places(own, end, begin, began, segment)
 
 
@@ -171,7 +172,7 @@ def _pool(old: Known, sequence: Tokens, place: _Places, window: int, sinks: int)
 
     sink = place.own - place.begin < sinks
     pinned = _pinned(old, sinks)
-    segment = place.segment + sequence.starts
+    segment = place.segment + sequence.starts.astype(int)
     return _Pool(
         pool(old.keys, sequence.keys),
         pool(old.coefficients, sequence.values),

@@ -1,6 +1,6 @@
 """Softmax attention proper, through the fused operation that JAX has for it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -85,23 +85,23 @@ def dot_product(
         keys, values = keep(sound, keys), keep(sound, values)
         queries = keep(~sequence.unclear, queries)
     width = max(keys.shape[1], values.shape[1])
-    queries = queries * jnp.asarray(scale, queries.dtype)
+    if implementation == "cudnn" and not isinstance(scale, int | float):  # it takes only constants
+        queries, scale = queries * jnp.asarray(scale, queries.dtype), 1.0
     more = 0 if log_prior is None else 1
     q, k, v = (
         jnp.pad(array, [(0, rows), (0, width - array.shape[1])])[:, None]
         for array, rows in ((queries, 0), (keys, more), (values, more))
     )
-    out = jax.nn.dot_product_attention(
-        q,
-        k,
-        v,
+    options: dict[str, Any] = dict(
         bias=None if bias is None else bias[None],
         mask=None if seen is None else seen[None],
-        scale=1.0,
+        scale=scale,
         is_causal=plain,
         local_window_size=band if plain else None,
         implementation=implementation,
-    )[:, 0, : values.shape[1]]
+    )
+    with jax.numpy_dtype_promotion("standard"):  # it multiplies half by single precision
+        out = jax.nn.dot_product_attention(q, k, v, **options)[:, 0, : values.shape[1]]
     if seen is not None and unknown is not None:
         out = spoil(unknown, keep(jnp.any(seen, axis=1), out))
     return out.astype(dtype)
