@@ -1,0 +1,37 @@
+"""Every script in examples/ runs as it stands, and prints what it is there to show."""
+
+import re
+import runpy
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHOWN = {
+    "01_linear_attention_to_delta": r"kernel delta rule +0\.\d+ .*DiagonalDecay needs coordinates",
+    "02_layers": r"steps: \d\.\de-0[5-9].*same spec True, same answers True.*hybrid",
+    "03_kernel_filters": r"QKLMS .* 90 atoms.*kernel_filters\.png",
+    "04_growing_digits": r"\n    1 .*\n    5 +0\.\d+ +0\.9[5-9]\d\d +898 ",
+    "05_your_own_kernel": r"log cosh +mean error 0\.1.*chosen: +matrix / running sum",
+}
+
+
+def test_every_example_is_here():
+    assert sorted(SHOWN) == sorted(file.stem for file in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.usefixtures("ordinary_settings")
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_example_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [name])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert re.search(SHOWN[name], capsys.readouterr().out, flags=re.DOTALL)
