@@ -2,6 +2,7 @@
 
 from . import grow as grow, zoo as zoo
 from ._errors import SpecError as SpecError
+from .cite import cite as cite
 from .io import load as load, save as save
 from .nn import (
     AbstractModule as AbstractModule,
