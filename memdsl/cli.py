@@ -23,6 +23,7 @@ from .experiments import (
     DigitsSettings,
     draw_digits,
     draw_recall,
+    keep_freed_memory,
     new_folder,
     OutputError,
     RECALL_MEMORIES,
@@ -174,6 +175,7 @@ def _run_recall(chosen: RunRecall) -> int:
 
 def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], Table]) -> int:
     """Runs an experiment, prints what came of it, and turns Ctrl-C into an exit status."""
+    keep_freed_memory()
     status = 0
     try:
         with report:

@@ -1,10 +1,18 @@
 """The experiments: the laws of their data, their reports, and short real runs of both."""
 
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from memdsl.experiments import digits, RECALL_TASKS, RecallTask
+
+
+ROOT = Path(__file__).parent.parent
 
 
 def last_value_of(tokens, position):
@@ -120,3 +128,27 @@ def test_digits_are_two_halves_centred_by_the_first_on_the_unit_sphere():
     np.testing.assert_allclose(
         data.test_inputs[2], by_hand / np.linalg.norm(by_hand), rtol=1e-5, atol=1e-7
     )
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
+def test_freed_memory_is_kept_for_the_next_step():
+    """Pages of a 20 MB array that is made anew 20 times, in a process of its own."""
+    program = """
+import resource, sys
+import numpy as np
+from memdsl.experiments import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(5_000_000, np.float32)
+before = faults()
+for _ in range(20):
+    np.ones(5_000_000, np.float32)
+print(faults() - before)
+"""
+    kept, plain = (
+        int(subprocess.check_output([sys.executable, "-c", program, how], cwd=ROOT, text=True))
+        for how in ("keep", "plain")
+    )
+    assert kept < plain / 10

@@ -1,5 +1,6 @@
 """Ready experiments: their data, their training loops, their reports."""
 
+from ._allocator import keep_freed_memory as keep_freed_memory
 from ._classify import (
     cross_entropy as cross_entropy,
     Epoch as Epoch,

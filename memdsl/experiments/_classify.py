@@ -30,13 +30,15 @@ def cross_entropy(
 
     with logits $z_b$ and label $\ell_b$ of row b.
 
-    ```python
-    >>> import jax.numpy as jnp
-    >>> from memdsl.experiments import cross_entropy
-    >>> print(cross_entropy(jnp.zeros((3, 2)), jnp.array([0, 1, 1])).round(4))
-    0.6931
+    ??? example
 
-    ```
+        ```python
+        >>> import jax.numpy as jnp
+        >>> from memdsl.experiments import cross_entropy
+        >>> print(cross_entropy(jnp.zeros((3, 2)), jnp.array([0, 1, 1])).round(4))
+        0.6931
+
+        ```
     """
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
 
@@ -91,7 +93,7 @@ def train_perceptron(
     batch: int,
     seed: int,
 ) -> Iterator[Epoch]:
-    r"""Trains a [`Perceptron`][memdsl.experiments.Perceptron] by minibatch cross-entropy.
+    r"""Trains a `Perceptron` by minibatch cross-entropy.
 
     Its inputs are the rows of `data` times $\sqrt d$, so that a row of unit norm has entries of
     about unit size.

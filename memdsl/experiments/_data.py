@@ -33,18 +33,20 @@ def digits() -> Classification:
 
     **Returns:**
 
-    A [`Classification`][memdsl.experiments.Classification] of 898 training and 899 test rows, 64
+    A `Classification` of 898 training and 899 test rows, 64
     float32 pixels each, labels 0 to 9.
 
-    ```python
-    >>> from memdsl.experiments import digits
-    >>> data = digits()
-    >>> data.train_inputs.shape, data.test_inputs.shape
-    ((898, 64), (899, 64))
-    >>> data.train_labels[:10].tolist()
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    ??? example
 
-    ```
+        ```python
+        >>> from memdsl.experiments import digits
+        >>> data = digits()
+        >>> data.train_inputs.shape, data.test_inputs.shape
+        ((898, 64), (899, 64))
+        >>> data.train_labels[:10].tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+        ```
 
     The data is the test set of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
     1998, UCI repository), which is part of scikit-learn.
@@ -97,17 +99,19 @@ class RecallTask:
     `ValueError` if the sequence is too short for its pairs and questions, or the vocabulary too
     small for distinct keys and values.
 
-    ```python
-    >>> import numpy as np
-    >>> from memdsl.experiments import RecallTask
-    >>> task = RecallTask(keys=2, writes=2, vocabulary=16, time=14)
-    >>> batch = task.sample(np.random.default_rng(0), 1)
-    >>> batch.tokens[0].tolist()
-    [4, 12, 3, 14, 4, 9, 3, 8, 0, 0, 4, 0, 3, 0]
-    >>> batch.positions[0].tolist(), batch.labels[0].tolist()
-    ([10, 12], [9, 8])
+    ??? example
 
-    ```
+        ```python
+        >>> import numpy as np
+        >>> from memdsl.experiments import RecallTask
+        >>> task = RecallTask(keys=2, writes=2, vocabulary=16, time=14)
+        >>> batch = task.sample(np.random.default_rng(0), 1)
+        >>> batch.tokens[0].tolist()
+        [4, 12, 3, 14, 4, 9, 3, 8, 0, 0, 4, 0, 3, 0]
+        >>> batch.positions[0].tolist(), batch.labels[0].tolist()
+        ([10, 12], [9, 8])
+
+        ```
 
     Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models" (2023),
     there with `writes=1`; the second writes are the idea of setting 2 in Schlag et al., "Linear
@@ -165,7 +169,7 @@ class RecallTask:
 
         **Returns:**
 
-        A [`RecallBatch`][memdsl.experiments.RecallBatch] of int32 arrays, `positions` ascending in
+        A `RecallBatch` of int32 arrays, `positions` ascending in
         each row.
         """
         pairs = self.keys * self.writes

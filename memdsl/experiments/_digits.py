@@ -55,7 +55,7 @@ class DigitsSettings:
     """Weight decay of the perceptron trained by AdamW."""
 
     def check(self) -> None:
-        """Raises [`SettingError`][memdsl.experiments.SettingError] for a value that cannot be."""
+        """Raises `SettingError` for a value that cannot be."""
         for name in ("epochs", "batch", "seeds", "hidden"):
             if getattr(self, name) < 1:
                 raise SettingError(f"--{name} must be at least 1, not {getattr(self, name)}.")
@@ -141,8 +141,8 @@ def run_digits(settings: DigitsSettings, report: Report) -> None:
 
     **Arguments:**
 
-    - `settings`: see [`DigitsSettings`][memdsl.experiments.DigitsSettings].
-    - `report`: an entered [`Report`][memdsl.experiments.Report].
+    - `settings`: see `DigitsSettings`.
+    - `report`: an entered `Report`.
     """
     data = digits()
     for seed in range(settings.seed, settings.seed + settings.seeds):

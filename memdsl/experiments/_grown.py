@@ -19,13 +19,15 @@ from ._data import Classification
 def median_distance(rows: Float[np.ndarray, "row pixel"]) -> float:
     """The median Euclidean distance between two different rows.
 
-    ```python
-    >>> import numpy as np
-    >>> from memdsl.experiments import median_distance
-    >>> median_distance(np.array([[0.0], [1.0], [3.0]]))
-    2.0
+    ??? example
 
-    ```
+        ```python
+        >>> import numpy as np
+        >>> from memdsl.experiments import median_distance
+        >>> median_distance(np.array([[0.0], [1.0], [3.0]]))
+        2.0
+
+        ```
     """
     rows = rows.astype(np.float64)
     squares = np.sum(rows**2, axis=1)
@@ -75,7 +77,7 @@ def _step(model, inputs, labels):
 def grown_rbf(
     data: Classification, *, rate: float, bandwidth: float, epochs: int, batch: int, seed: int
 ) -> Iterator[Epoch]:
-    """Grows the layer of [`layer_spec`][memdsl.experiments.layer_spec] by minibatch cross-entropy.
+    """Grows the layer of `layer_spec` by minibatch cross-entropy.
 
     There is nothing to initialise and no optimiser: each step makes one backward pass, and writes
     the pairs (row, error signal) of its batch into the memory.

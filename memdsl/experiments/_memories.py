@@ -32,7 +32,7 @@ RECALL_MEMORIES = (
 
 
 def recall_memory(name: str) -> md.AbstractMemory:
-    """The memory of a name in [`memdsl.zoo`][], with the recipe's start of its write rate.
+    """The memory of a name in `memdsl.zoo`, with the recipe's start of its write rate.
 
     A rate sigmoid(w x + b) starts at b = -2 here: with keys of 32 numbers that point anywhere, a
     write at rate 1/2 erases what was written 60 tokens before, and training is slow to start.
@@ -84,7 +84,7 @@ class Questions(eqx.Module):
 
 
 def recall_model(name: str, task: RecallTask, *, seed: int) -> Questions:
-    """The model of [`recall_spec`][memdsl.experiments.recall_spec], with fresh parameters."""
+    """The model of `recall_spec`, with fresh parameters."""
     dims = md.Dims(model=MODEL, time=task.time)
     network = md.build(recall_spec(name, task), dims, key=jax.random.key(seed))
     return Questions(cast(Sequence, network))
@@ -97,12 +97,14 @@ def state_size(name: str, time: int) -> int:
     Gram matrix too, whichever representation is smaller; weights and counters of atoms, and tails
     of convolutions, are left out.
 
-    ```python
-    >>> from memdsl.experiments import state_size
-    >>> {name: state_size(name, time=64) for name in ("softmax", "delta_net", "linear_attention")}
-    {'softmax': 8192, 'delta_net': 2048, 'linear_attention': 2112}
+    ??? example
 
-    ```
+        ```python
+        >>> from memdsl.experiments import state_size
+        >>> {name: state_size(name, time=64) for name in ("softmax", "delta_net", "linear_attention")}
+        {'softmax': 8192, 'delta_net': 2048, 'linear_attention': 2112}
+
+        ```
 
     **Arguments:**
 

@@ -45,7 +45,7 @@ class RecallSettings:
     """Steps between tests, the points of the learning curves."""
 
     def check(self) -> None:
-        """Raises [`SettingError`][memdsl.experiments.SettingError] for a value that cannot be."""
+        """Raises `SettingError` for a value that cannot be."""
         for name in ("seeds", "steps", "batch", "every"):
             if getattr(self, name) < 1:
                 raise SettingError(f"--{name} must be at least 1, not {getattr(self, name)}.")
@@ -95,8 +95,8 @@ def run_recall(settings: RecallSettings, report: Report) -> None:
 
     **Arguments:**
 
-    - `settings`: see [`RecallSettings`][memdsl.experiments.RecallSettings].
-    - `report`: an entered [`Report`][memdsl.experiments.Report].
+    - `settings`: see `RecallSettings`.
+    - `report`: an entered `Report`.
     """
     task = RECALL_TASKS[settings.task]
     for seed in range(settings.seed, settings.seed + settings.seeds):

@@ -66,7 +66,7 @@ def new_folder(experiment: str, out: Path | None) -> Path:
 
     **Raises:**
 
-    [`OutputError`][memdsl.experiments.OutputError] if `out` already holds a run, or cannot be made.
+    `OutputError` if `out` already holds a run, or cannot be made.
     """
     if out is not None:
         if (out / "summary.json").exists():
@@ -107,7 +107,7 @@ def versions() -> dict[str, str]:
 
 
 class Report:
-    """The results of one run so far, on disk after every [`record`][], and on the screen.
+    """The results of one run so far, on disk after every `record`, and on the screen.
 
     Used as a context manager. However the block is left, by its end, by an error or by Ctrl-C, the
     folder then holds `summary.json`, `history.csv`, `spec.json` and `learning_curves.png` of what
@@ -116,7 +116,7 @@ class Report:
     **Arguments:**
 
     - `experiment`: its name.
-    - `folder`: an existing folder, as made by [`new_folder`][memdsl.experiments.new_folder].
+    - `folder`: an existing folder, as made by `new_folder`.
     - `settings`: everything the numbers depend on, as JSON values.
     - `specs`: the spec of each row by name, as JSON values.
     - `draw`: draws the learning curves, given a path, the rows and the history.
@@ -225,18 +225,20 @@ def table(title: str, columns: Sequence[str], sections: Iterable[Sequence[Sequen
     - `columns`: their heads; the first column is text, the others are numbers.
     - `sections`: groups of lines, with a rule between groups.
 
-    ```python
-    >>> from rich.console import Console
-    >>> from memdsl.experiments import table
-    >>> lines = [["softmax", ".984"], ["delta_net", ".986"]]
-    >>> Console(width=40).print(table("Scores", ["name", "accuracy"], [lines]))
-    Scores
-    name      accuracy
-    ──────────────────
-    softmax       .984
-    delta_net     .986
+    ??? example
 
-    ```
+        ```python
+        >>> from rich.console import Console
+        >>> from memdsl.experiments import table
+        >>> lines = [["softmax", ".984"], ["delta_net", ".986"]]
+        >>> Console(width=40).print(table("Scores", ["name", "accuracy"], [lines]))
+        Scores
+        name      accuracy
+        ──────────────────
+        softmax       .984
+        delta_net     .986
+
+        ```
     """
     result = Table(
         title=title, title_justify="left", box=_RULES, padding=0, show_edge=False, pad_edge=False
@@ -258,14 +260,16 @@ def share(x: float, digits: int = 4) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """What to try instead of a name that does not exist.
 
-    ```python
-    >>> from memdsl.experiments import suggestion
-    >>> suggestion("delta-net", ["softmax", "delta_net"])
-    'Did you mean delta_net?'
-    >>> suggestion("x", ["softmax", "delta_net"])
-    'Known names: delta_net, softmax.'
+    ??? example
 
-    ```
+        ```python
+        >>> from memdsl.experiments import suggestion
+        >>> suggestion("delta-net", ["softmax", "delta_net"])
+        'Did you mean delta_net?'
+        >>> suggestion("x", ["softmax", "delta_net"])
+        'Known names: delta_net, softmax.'
+
+        ```
     """
     names = sorted(known)
     asked = name.lower().replace("-", "_")

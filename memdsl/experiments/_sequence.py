@@ -64,7 +64,7 @@ def train_recall(
 
     **Arguments:**
 
-    - `model`: an Equinox module that is called as [`Model`][memdsl.experiments.Model] says.
+    - `model`: an Equinox module that is called as `Model` says.
     - `task`: the source of sequences.
     - `decayed`: which parameters weight decay applies to, a tree of booleans.
     - `rate`, `steps`, `batch`: the highest learning rate, the steps, the sequences in a step.
