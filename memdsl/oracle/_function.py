@@ -237,7 +237,7 @@ def solved(memory: Memory, function: Function) -> tuple[Any, Any]:
     `(G + W^-1) U = V`.
     """
     write, atoms = one(memory.write), function.atoms
-    gram = jnp.stack([similarities(memory, write, function, atom.key) for atom in atoms])
+    gram = _gram(memory, write, function)
     weights = jnp.stack([atom.mass * jnp.exp(atom.log_weight) for atom in atoms])
     values = jnp.stack([atom.value for atom in atoms])
     if not isinstance(write.solver, GaussSeidel):
@@ -251,6 +251,14 @@ def solved(memory: Memory, function: Function) -> tuple[Any, Any]:
             rest = value - gram[i] @ jnp.stack(u)
             u[i] = weights[i] * rest / (weights[i] * gram[i, i] + 1)
     return gram, jnp.stack(u)
+
+
+def _gram(memory: Memory, write: Ridge, function: Function) -> Any:
+    keys = [atom.key for atom in function.atoms]
+    if jnp.ndim(write.strength) == 0:
+        return jnp.stack([similarities(memory, write, function, key) for key in keys])
+    features = jnp.stack([memory.kernel.features(key) for key in keys])
+    return features / jnp.asarray(write.strength)[None, :] @ features.T
 
 
 def similarities(memory: Memory, write: Ridge, function: Function, query: Any) -> Any:

@@ -1,0 +1,126 @@
+"""Reads: a normalised one is a convex combination, an earlier one is the answer of the past."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memdsl as md
+
+from ..helpers import close, inputs, KERNELS, law, random, TIME
+
+
+POSITIVE = sorted(name for name, kernel in KERNELS.items() if kernel.is_nonnegative())
+
+
+def denote(memory: Any, made: dict[str, Any], **changes: Any) -> Any:
+    return md.denote(memory, **{**made, **changes})
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@law
+def test_a_normalised_read_is_a_convex_combination(name: str, seed: int):
+    """Answers to one-hot values are the weights: none below 0, and they add to 1 (or less, beside
+    a prior)."""
+    for gate in (md.Keep(), md.Decay(0.7)):
+        memory = md.Memory(KERNELS[name], gate=gate, read=md.Normalised())
+        made = inputs(memory, seed)
+        weights = denote(memory, made, values=jnp.eye(TIME))
+        assert bool(jnp.all(weights >= 0)) and bool(jnp.all(jnp.triu(weights, 1) == 0))
+        close(denote(memory, made), weights @ made["values"])
+        total, kernel = jnp.sum(weights, -1), KERNELS[name]
+        mass = [
+            sum(kernel(k, q) for k in made["keys"][: t + 1]) for t, q in enumerate(made["queries"])
+        ]
+        close(total, (jnp.stack(mass) > 0).astype(float))  # 0 where there is no mass at all
+        prior = memory.replace(read=md.Normalised(prior=0.5))
+        beside = jnp.sum(denote(prior, made, values=jnp.eye(TIME)), -1)
+        assert bool(jnp.all(beside < 1))
+
+
+@law
+def test_a_prior_is_an_atom_of_value_zero(seed: int):
+    """Under a kernel of 1, it is one more pair with the value 0."""
+    memory = md.Memory(md.Constant(1.0), read=md.Normalised(prior=1.0))
+    made = inputs(memory, seed)
+    one_more = {n: jnp.concatenate([0 * a[:1], a]) for n, a in made.items()}
+    plain = memory.replace(read=md.Normalised())
+    close(denote(memory, made), denote(plain, one_more)[1:])
+
+
+@law
+def test_the_scale_multiplies_the_function_that_is_read_and_nothing_else(seed: int):
+    memory = md.Memory(md.RBF(), md.Delta(0.5), md.Decay(0.9))
+    made = inputs(memory, seed)
+    close(denote(memory.replace(read=md.Evaluate(0.3)), made), 0.3 * denote(memory, made))
+    root = memory.replace(read=md.Evaluate(md.InverseRoot("key")))
+    close(denote(root, made), denote(memory, made) / np.sqrt(3))
+    mean = memory.replace(read=md.Normalised(scale=0.3, prior=0.6))
+    close(denote(mean, made)[:1], denote(mean.replace(read=md.Normalised(prior=2.0)), made)[:1])
+    plain = md.Memory(md.RBF(), read=md.Normalised(scale=0.3, prior=0.6))
+    close(denote(plain, made), denote(plain.replace(read=md.Normalised(prior=2.0)), made))
+
+
+@pytest.mark.parametrize("write", [md.Hebb(), md.Delta(0.5), md.Ridge(0.7)], ids=repr)
+@law
+def test_before_is_the_answer_of_the_token_before(write: Any, seed: int):
+    memory = md.Memory(md.RBF(), write, md.Decay(0.8))
+    made = inputs(memory, seed)
+    before = denote(memory.replace(read=md.Before()), made)
+    shifted = denote(memory, made, queries=jnp.roll(made["queries"], -1, axis=0))
+    close(before[0], jnp.zeros_like(before[0]))
+    close(before[1:], shifted[:-1])
+    # a forecast is the answer at the key, before its token
+    forecasts = denote(memory, made, queries=None)
+    close(forecasts, denote(memory.replace(read=md.Before()), made, queries=made["keys"]))
+
+
+@law
+def test_a_bonus_lets_the_own_pair_through(seed: int):
+    """RWKV-6: `y = c (S + diag(u) k v')' q`, before the write."""
+    bonus = md.Before(md.Evaluate(0.5), bonus=md.Learned(per="key_channel"))
+    memory = md.Memory(md.Dot(), gate=md.Decay(0.8), read=bonus)
+    made = inputs(memory, seed)
+    plain = memory.replace(read=md.Before(md.Evaluate(0.5)))
+    u = made["bonus"]
+    own = jnp.sum(u[None, :] * made["keys"] * made["queries"], -1)[:, None] * made["values"]
+    without = {n: a for n, a in made.items() if n != "bonus"}
+    close(denote(memory, made), denote(plain, without) + 0.5 * own)
+
+
+@law
+def test_nearest_reads(seed: int):
+    softmax = md.Memory(md.Exp(3.0 * md.Dot()), read=md.Normalised())
+    made = inputs(softmax, seed)
+    close(denote(softmax, made), denote(softmax.replace(read=md.TopK(TIME)), made))
+    one = denote(softmax.replace(read=md.TopK(1)), made)
+    logits = np.asarray(made["queries"] @ made["keys"].T)
+    best = [int(np.argmax(logits[t, : t + 1])) for t in range(TIME)]
+    close(one, made["values"][np.asarray(best)])
+    two = softmax.replace(read=md.TopK(2, md.Evaluate()))
+    top = [np.argsort(-logits[t, : t + 1])[:2] for t in range(TIME)]
+    sums = [np.exp(3 * logits[t, i]) @ np.asarray(made["values"])[i] for t, i in enumerate(top)]
+    close(denote(two, made), np.stack(sums))
+    # reading fewer changes no write: recall is over all atoms
+    delta = md.Memory(md.RBF(), md.Delta(0.5), read=md.TopK(TIME, md.Evaluate()))
+    close(denote(delta, made), denote(delta.replace(read=md.Evaluate()), made))
+
+
+@law
+def test_one_nearest_neighbour_is_the_limit_of_zero_temperature(seed: int):
+    memory = md.Memory(md.RBF(scale=0.01), read=md.Normalised())
+    made = inputs(memory, seed)
+    keys, queries = np.asarray(made["keys"]), np.asarray(made["queries"])
+    distances = np.linalg.norm(queries[:, None] - keys[None, :], axis=-1)
+    nearest = [int(np.argmin(distances[t, : t + 1])) for t in range(TIME)]
+    close(denote(memory, made), made["values"][np.asarray(nearest)])
+
+
+@law
+def test_an_unnormalised_radial_read_far_away_is_zero(seed: int):
+    memory = md.Memory(md.RBF())
+    answers = md.denote(
+        memory, random(seed, 2, 3), random(seed + 1, 2, 2), 1e3 + random(seed, 2, 3)
+    )
+    assert bool(jnp.all(answers == 0))
