@@ -433,7 +433,7 @@ def test_conjugate_gradients_with_a_small_ridge_in_single_precision():
 
 
 def test_single_precision():
-    d = arrays(sequence(40, flags=False, seed=8))
+    d = arrays(sequence(20, flags=False, seed=8))
     d["log_decay"] *= 0.01
 
     def narrow(dtype: Any) -> dict:
@@ -444,4 +444,4 @@ def test_single_precision():
         assert two.dtype == jnp.float32
         near(two, one, 1e-4)
     half = {**narrow(jnp.bfloat16), "scale": jnp.asarray(0.7, jnp.float32)}
-    assert all(array.dtype == jnp.float32 for array in run(half))
+    assert all(array.dtype == jnp.float32 for array in jax.eval_shape(run, half))
