@@ -34,8 +34,9 @@ def prepare(memory: Memory, representation: str) -> tuple[Memory, KeyMap]:
         return lowered, mapped
     mapped = _over_rows(feature)
     write: Any = peeled.write
-    if representation == "buffer" and isinstance(write, Ridge) and jnp.ndim(write.strength) == 1:
-        root = jnp.sqrt(write.strength)
+    strength = write.strength if isinstance(write, Ridge) else None
+    if representation == "buffer" and isinstance(strength, jax.Array) and strength.ndim == 1:
+        root = jnp.sqrt(strength)
         kernel = peeled.kernel
         lowered = rebuild(peeled, {"kernel": Dot(), "write": rebuild(write, {"strength": 1.0})})
         scaled = _over_rows(lambda k: kernel.features(feature(k)) / root)
