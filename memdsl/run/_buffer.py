@@ -21,6 +21,7 @@ from ._inputs import Inputs
 from ._kernel_delta import kernel_delta
 from ._lower import Canonical, canonical
 from ._parallel import kernel_parallel, softmax_parallel
+from ._recurrent import let_through
 
 
 Execution = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
@@ -52,7 +53,7 @@ def buffer_parallel(
         both = _with_mass(memory, values, c.mass)
         common["stored"] = _stored(state, inputs, joined=memory.read.needs_mass())
         out = kernel_parallel(memory.kernel.pairs, keys, both, queries, **common)
-        out = _divided(memory, out)
+        out = _divided(memory, tokens, out)
     return _finish(memory, state, tokens, c), out
 
 
@@ -129,7 +130,7 @@ def buffer_banded(
         both = _with_mass(memory, values, c.mass)
         stored = _stored(state, inputs, sinks=capacity.sinks, joined=mass)
         out = banded(memory.kernel.pairs, keys, both, queries, stored=stored, **common)
-        out = _divided(memory, out)
+        out = _divided(memory, tokens, out)
     return _finish(memory, state, tokens, c), out
 
 
@@ -164,7 +165,7 @@ def buffer_chunkwise(chunk: int) -> Execution:
             found.log_weight,
             stored,
         )
-        return after, _divided(memory, found.outputs)
+        return after, _divided(memory, tokens, found.outputs)
 
     return run
 
@@ -224,7 +225,7 @@ def buffer_all_prefix(
     log_weight = jnp.where(present, log_weight, -jnp.inf) + left[1:]
     stored = jnp.where(state.valid, state.log_weight + left[0], -jnp.inf)
     after = append(state, tokens, tokens.values, importance, log_weight, stored)
-    return after, _divided(memory, out)
+    return after, _divided(memory, tokens, out)
 
 
 def _rate(memory: Memory, token: Inputs) -> Any:
@@ -272,14 +273,15 @@ def _with_mass(memory: Memory, values: Array, masses: Array) -> Array:
     return jnp.concatenate([values, masses[:, None]], axis=-1)
 
 
-def _divided(memory: Memory, out: Array) -> Array:
+def _divided(memory: Memory, tokens: Inputs, out: Array) -> Array:
     """The answers from sums of values, and of masses in the last column where the read divides."""
     mass = memory.read.needs_mass()
 
-    def one(row: Array) -> Array:
-        return answer(memory.read, Pair(row[:-1], row[-1]) if mass else Pair(row, None))
+    def one(row: Array, token: Inputs) -> Array:
+        read = answer(memory.read, Pair(row[:-1], row[-1]) if mass else Pair(row, None))
+        return read + let_through(token.grounded(memory, 0), token.queries, token)
 
-    return jax.vmap(one)(out)
+    return jax.vmap(one)(out, tokens)
 
 
 def _stored(
