@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._errors import SpecError
+from .._types import at_least_single
 from ..plan._tree import parts
 from ..spec._facts import pairs_per_token
 from ..spec._feature import AbstractFeature, Then, Weight
@@ -235,14 +236,15 @@ def _from_input(
     z = x
     for weight in weights:
         z = z @ weight.astype(x.dtype).T
-    z = z.astype(jnp.float32) + bias[None, :]
+    wide = at_least_single(x.dtype)
+    z = z.astype(wide) + bias.astype(wide)[None, :]
     count = 1 if leaf.per == "layer" else heads
     time = len(x)
     z = jnp.moveaxis(
         z.reshape(time, count, z.shape[1] // count), 1, 0
     )  # [heads, time, pairs * channels]
     if a is not None:
-        z = -jnp.exp(a)[:, None, None] * jax.nn.softplus(z)
+        z = -jnp.exp(a.astype(wide))[:, None, None] * jax.nn.softplus(z)
         z = Log(z / leaf.temperature)
     elif slot.log and leaf.squash == "sigmoid":
         z = Log(jax.nn.log_sigmoid(z) / leaf.temperature + math.log(leaf.scale))
