@@ -143,6 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingError, OutputError, SpecError) as error:
         print(f"memdsl: {error}", file=sys.stderr)
         return MISUSE
+    except KeyboardInterrupt:  # before or after a run; _run says more
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _run_digits(chosen: RunDigits) -> int:

@@ -149,6 +149,21 @@ def test_a_recall_model_answers_at_its_questions_alone_and_from_the_past_alone(n
     assert abs(earlier[0] - same[0]).max() > 1e-4
 
 
+@pytest.mark.parametrize("name", md.zoo.catalogue())
+def test_every_named_memory_can_be_given_to_the_recall_run(name):
+    RecallSettings(memory=(name,)).check()
+    model, task = recall_model(name, TINY, seed=0), RECALL_TASKS["mqar"]
+    shape = eqx.filter_eval_shape(
+        lambda model, tokens, positions: model(tokens, positions),
+        model,
+        jax.ShapeDtypeStruct((TINY.time,), np.int32),
+        jax.ShapeDtypeStruct((TINY.keys,), np.int32),
+    )
+    assert shape.shape == (2, 16) and state_size(name, task.time) >= 2048
+    marks = jax.tree.leaves(weight_decayed(model))
+    assert len(marks) == len(jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
 def test_weight_decay_spares_gains_biases_and_lone_numbers():
     model = recall_model("mesa_net_ungated", TINY, seed=0)
     flags = jax.tree_util.tree_leaves_with_path(weight_decayed(model))

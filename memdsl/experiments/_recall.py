@@ -30,7 +30,8 @@ class RecallSettings:
     """mqar: 16 pairs, then the 16 keys are asked for. rewrites: 8 keys, each written twice, and the
     last value counts. 512 tokens, length 64, 512 fixed test sequences."""
     memory: tuple[str, ...] = ("all",)
-    """One or several names (`memdsl list` shows them), or all."""
+    """One or several names that memdsl list shows, or all: the ten it marks, which take about half a
+    minute each."""
     seed: int = 0
     """The first seed; it decides the initial weights and the training sequences."""
     seeds: int = 1
