@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ._chunk_decay import chunk_decays, FLOOR
@@ -52,7 +53,8 @@ def run_block(sizes: Sizes, state: Array, tokens: Tokens) -> tuple[Array | None,
     product = functools.partial(jnp.matmul, precision=sizes.precision)
     alive = cleared = None
     if tokens.starts is not None:
-        alive = jnp.cumsum(tokens.starts, axis=1, dtype=jnp.int32)[..., None] == 0
+        until = np.tril(np.ones((sizes.chunk, sizes.chunk), bool))
+        alive = ~jnp.any(tokens.starts[:, None] & until[None], axis=-1)[..., None]
         cleared = ~alive[:, -1]
 
     def step(state: Array, x: tuple[_Chunks, Array | None]) -> tuple[Array, Array]:

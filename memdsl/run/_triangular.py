@@ -65,9 +65,7 @@ def _forward(strict: Array, precision: jax.lax.PrecisionLike) -> tuple[Array, Ar
     return inverse, inverse
 
 
-def _backward(
-    precision: jax.lax.PrecisionLike, inverse: Array, cotangent: Array
-) -> tuple[Array]:
+def _backward(precision: jax.lax.PrecisionLike, inverse: Array, cotangent: Array) -> tuple[Array]:
     turned = jnp.swapaxes(inverse, -1, -2)
     product = jnp.matmul(turned, cotangent, precision=precision)
     return (jnp.tril(jnp.matmul(product, turned, precision=precision), -1),)
