@@ -134,7 +134,7 @@ def ridge_answer(
     ```python
     >>> import jax.numpy as jnp
     >>> from memdsl.run._mesa import ridge_answer
-    >>> print(ridge_answer(jnp.eye(2), jnp.eye(2), 1.0, jnp.array([2.0, 4.0])))
+    >>> print(ridge_answer(jnp.eye(2), jnp.eye(2), 1.0, jnp.array([2.0, 4.0])).round(4))
     [1. 2.]
 
     ```
