@@ -62,7 +62,7 @@ class GrownLayer(AbstractPointwise):
     def grounded(self) -> tuple[Memory, KeyMap]:
         """The memory with the values of its numbers, as its representation keeps it, and the map of
         keys that goes with it. Schedules are at the count of writes."""
-        steps = jnp.reshape(self.state.count, (1,))
+        steps = jnp.reshape(self.state.count, (1,)).astype(self.dtype)
         nothing = jnp.zeros((1, 0), self.dtype)
         constants, steady = evaluate_numbers(
             self.memory, self.numbers, nothing, 1, steps, self.dtype
