@@ -162,7 +162,7 @@ def _capacity(m: Memory) -> None:
             instead=f"Budget({m.capacity.size}, evict=Oldest()), which counts admitted atoms.",
         )
     write = one_pair(m.write)
-    one_by_one = _what_keeps_atoms(m) if m.read.top() is None else None
+    one_by_one = _what_keeps_atoms(m)
     decides = one_by_one is not None and one_by_one[0] in ("gate", "capacity")
     if isinstance(write, Descent) and write.window > 1 and one_by_one and decides:
         raise SpecError(
