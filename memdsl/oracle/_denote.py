@@ -68,7 +68,9 @@ def denote(
       float32) (t + 1) < size`, and is merged where it does not.
     - `LeastUsed` is told of every query once the token is written, even if it was answered before:
       the share of each stored atom in sum |w kernel|, whether or not `TopK` lets it answer.
-    - Momentum is a second coefficient of every atom: it leaves and merges with its atom.
+    - Momentum is a second coefficient of every atom: it leaves and merges with its atom. What is
+      added to an atom later (a merge, momentum, a window) takes its weight into its coefficient
+      first: its weight is 1 again, for `TopK`, `LeastUsed` and `Delta(on="atoms")`.
     - `Delta(remove="own")` writes two atoms, (k, 1 mass) and then (remove key, 0 mass); its step is
       that of k.
     - `Reweight(negative="damped")` is `exact` here: damping is one factor for a batch of pairs, and a

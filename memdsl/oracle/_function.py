@@ -35,10 +35,14 @@ class Atom:
         return dataclasses.replace(self, **changes)
 
     def moved(self, value: Any, mass: Any = 0.0) -> "Atom":
-        """The atom with `kernel(key, .) (value, mass)` added to it, whatever its weight is now."""
-        lift = jnp.exp(-self.log_weight)
+        """The atom with `kernel(key, .) (value, mass)` added to it, its weight taken in: 1 again."""
         value = value if jnp.ndim(value) == jnp.ndim(self.value) else value[None, :]
-        return self.put(value=self.value + lift * value, mass=self.mass + lift * mass)
+        now = jnp.exp(self.log_weight)
+        return self.put(
+            value=now * self.value + value,
+            mass=now * self.mass + mass,
+            log_weight=jnp.zeros_like(self.log_weight),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
