@@ -11,6 +11,16 @@ class AbstractLayer(Spec):
     """A map of a sequence `[time, width] -> [time, width]`, or of single points `[width]`.
 
     `first >> second` is one after the other; a feature may stand between layers.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> mixer = md.Residual(md.Norm() >> md.Layer(md.zoo.gated_delta_net(), heads=4))
+        >>> block = mixer >> md.Residual(md.Norm() >> md.Mlp())
+        >>> model = md.Embed(256) >> md.Repeat(block, 4) >> md.Norm() >> md.Unembed()
+
+        ```
     """
 
     example: ClassVar[str] = "Layer(memory) or Dense(64)"

@@ -19,6 +19,16 @@ class AbstractMemory(Spec):
     `a + b` answers with the sum, `factor * a` with a multiple, `a >> feature` with a feature of the
     answer. `a >> b` asks b what a answered, `a.boost(b)` writes to b what a got wrong,
     `a.transpose()` swaps keys and values, and `every(n, a)` writes every n tokens.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> linear, kernel = md.Memory(md.Dot(), md.Ridge()), md.Memory(md.RBF(), md.Delta(0.5))
+        >>> linear.boost(md.every(4, kernel)) >> md.L2Norm()
+        Memory(Dot(), write=Ridge()).boost(every(4, Memory(RBF(), write=Delta(rate=0.5)))) >> L2Norm()
+
+        ```
     """
 
     example: ClassVar[str] = "Memory(Dot()), or Zero()"

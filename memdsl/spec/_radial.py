@@ -32,6 +32,19 @@ class AbstractRadial(AbstractKernel):
     """A function of the distance `|k - q|` alone, 1 at 0 and positive everywhere.
 
     To add one, write `log_profile`; values, logarithms and matrices of pairs follow.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> class Compact(md.AbstractRadial):
+        ...     def log_profile(self, squared_distance):
+        ...         return -jnp.log1p(squared_distance**2)
+        >>> round(float(Compact()(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))), 4)
+        0.2
+
+        ```
     """
 
     @abstractmethod
