@@ -1,7 +1,7 @@
 """Aliases of the array types that appear on the public boundary, and the checker of that boundary."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast, TypeVar
 
 import jax.numpy as jnp
 from beartype import beartype

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .oracle import denote
-from .plan import RULES, Dims, Rule, empty, plan, run
+from .plan import Dims, empty, plan, Rule, RULES, run
 from .spec._facts import own_keys, pairs_per_token
 from .spec._kernel import AbstractKernel
 from .spec._memory import Memory

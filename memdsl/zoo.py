@@ -109,7 +109,7 @@ def gated_delta_net2() -> Memory:
 
 
 def delta_product() -> Memory:
-    """Two delta writes a token, with different keys, and one read: `S <- prod_j (I - b_j k_j k_j^T) S + …`
+    """Two delta writes a token, with different keys, and one read after both.
 
     Siems et al. 2025, "DeltaProduct", eq. 5; rates up to 2 give negative eigenvalues.
     """

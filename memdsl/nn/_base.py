@@ -7,7 +7,6 @@ import equinox as eqx
 from jaxtyping import Array, Bool
 
 from ..plan import Dims
-from ..spec._layer import AbstractLayer
 
 
 class AbstractModule(eqx.Module):
@@ -17,7 +16,7 @@ class AbstractModule(eqx.Module):
     pieces. All of them are `run`, once. `spec` and `dims` are what it was built from.
     """
 
-    spec: eqx.AbstractVar[AbstractLayer]
+    spec: eqx.AbstractVar[Any]
     dims: eqx.AbstractVar[Dims]
 
     @abstractmethod

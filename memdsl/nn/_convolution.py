@@ -38,7 +38,9 @@ def convolve(
     whole = jnp.concatenate([tail.astype(x.dtype), x])
     document = jnp.zeros(past + time, jnp.int32)
     if starts is not None:
-        document = jnp.concatenate([jnp.zeros(past, jnp.int32), jnp.cumsum(starts, dtype=jnp.int32)])
+        document = jnp.concatenate(
+            [jnp.zeros(past, jnp.int32), jnp.cumsum(starts, dtype=jnp.int32)]
+        )
     y = jnp.zeros_like(x)
     for back in range(width):
         moved = whole[past - back : past - back + time]

@@ -117,6 +117,7 @@ def grown_layer(
     prepared, _ = prepare(memory, representation)
     size = kept_size(memory, key_size, representation)
     state: Any = empty_state(prepared, representation, size, value_size, dtype=dtype)
+    state = jax.tree.map(jnp.copy, state)  # no two counters in one buffer, so all can be donated
     numbers = init_numbers(memory, 1, 0, key_size, value_size, key)
     return GrownLayer(spec=spec, dims=own, memory=memory, base=base, state=state, numbers=numbers)
 

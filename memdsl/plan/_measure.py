@@ -102,7 +102,7 @@ def _call(
 ) -> tuple[Any, tuple[Any, ...]]:
     """A function of keys, values, queries and signals over heads, and arrays to call it with."""
     pairs, random = pairs_per_token(memory.write), jax.random.key(0)
-    shapes = [(length * pairs, key), (length * pairs, value), (length, key)]
+    shapes: list[tuple[int, ...]] = [(length * pairs, key), (length * pairs, value), (length, key)]
     streams = own_keys(memory.write)
     shapes += [(length * pairs, key)] * len(streams)
     known = [slot for slot in slots(memory) if slot.time or slot.per in ("matrix", "state")]

@@ -184,7 +184,7 @@ def step(
 
     **Returns:** `(state, answer)`.
     """
-    rows = {name: jnp.asarray(value)[None] for name, value in signals.items()}
+    rows: dict[str, Any] = {name: jnp.asarray(value)[None] for name, value in signals.items()}
     queries = None if query is None else query[None]
     state, out = run(memory, state, key[None], value[None], queries, purpose="serve", **rows)
     return state, out[0]

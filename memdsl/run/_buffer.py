@@ -165,6 +165,8 @@ def buffer_chunkwise(chunk: int) -> Execution:
             found.log_weight,
             stored,
         )
+        if found.outputs is None:
+            raise TypeError("a run without queries has no answers")
         return after, _divided(memory, tokens, found.outputs)
 
     return run

@@ -49,7 +49,7 @@ class Inputs(eqx.Module):
             return self
         active, pairs = self.active, self.pairs
 
-        def clean(array: Array | None) -> Array | None:
+        def clean(array: Any) -> Any:
             if array is None:
                 return None
             rows = active if len(array) == len(active) else jnp.repeat(active, pairs)
@@ -102,7 +102,7 @@ class Inputs(eqx.Module):
         if pairs == 1:
             return self
 
-        def fold(array: Array | None) -> Array | None:
+        def fold(array: Any) -> Any:
             if array is None or len(array) == time:
                 return array
             return array.reshape(time, pairs, *array.shape[1:])

@@ -71,10 +71,8 @@ def matrix_associative(
 
     _, states, _ = jax.lax.associative_scan(merge, (decay, written, start))
     final = states[-1]
-    if memory.read.is_before():
-        read = jnp.where(starts[:, None, None], 0, states[:-1])
-    else:
-        read = states[1:]
+    before = jnp.where(starts[:, None, None], 0, states[:-1])
+    read = before if memory.read.is_before() else states[1:]
     out = jnp.einsum("tk,tkv->tv", tokens.queries, read)
     return _after(state, final, inputs), _answers(memory, inputs, out)
 
@@ -106,8 +104,10 @@ def _after(state: MatrixState, final: Array, inputs: Inputs) -> MatrixState:
     return MatrixState(final[:, :-1], final[:, -1], count)
 
 
-def _answers(memory: Memory, inputs: Inputs, out: Array) -> Array:
+def _answers(memory: Memory, inputs: Inputs, out: Array | None) -> Array:
     """The answers a token from what was read at every pair."""
+    if out is None:
+        raise TypeError("a run without queries has no answers")
     before, pairs = memory.read.is_before(), inputs.pairs
     out = out[(0 if before else pairs - 1) :: pairs] if pairs > 1 else out
     mass = memory.read.needs_mass()

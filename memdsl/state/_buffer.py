@@ -72,7 +72,8 @@ class BufferState(AbstractState):
     def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
         from ._slots import insert  # what a full buffer does is a policy of its own
 
-        return insert(memory, self, key, value, mass, jnp.zeros((), self.log_weight.dtype))
+        zero = jnp.zeros((), self.log_weight.dtype)
+        return insert(memory, self, key, value, mass, zero)  # pyright: ignore[reportReturnType]
 
     def safe(self) -> tuple[Array, Array, Array | None]:
         """Keys, values and masses with zeros in the empty slots, whatever they hold."""

@@ -1,6 +1,6 @@
 """What a buffer does with a pair: which slot it takes, who leaves, and what becomes of the rest."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from ..spec._write import Cholesky
 from ._base import answer, Token
 from ._buffer import BufferState
 from ._solve import solve
+
+
+_Tree = TypeVar("_Tree")
 
 
 def arrival(memory: Memory, state: BufferState, token: Token) -> Arrival:
@@ -221,6 +224,6 @@ def observe(memory: Memory, state: BufferState, query: Array) -> BufferState:
     return state.put(usage=capacity.evict.fade * state.usage + share)
 
 
-def select(condition: Array, yes: Any, no: Any) -> Any:
+def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     """`yes` where the condition holds, `no` elsewhere, for whole states."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

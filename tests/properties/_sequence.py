@@ -47,12 +47,10 @@ LOSSES = {
     ),
     "G4 norm": (
         md.Huber(0.5, by="norm"),
-        lambda p, v: (
-            jnp.where(
-                jnp.linalg.norm(p - v) < 0.5,
-                jnp.sum((p - v) ** 2) / 2,
-                0.5 * jnp.linalg.norm(p - v) - 0.125,
-            )
+        lambda p, v: jnp.where(
+            jnp.linalg.norm(p - v) < 0.5,
+            jnp.sum((p - v) ** 2) / 2,
+            0.5 * jnp.linalg.norm(p - v) - 0.125,
         ),
     ),
     "G1 cross entropy": (
@@ -67,7 +65,9 @@ def _gradient(name: str) -> float:
     found = []
     for prediction, value in zip(draw(6, 20, V), draw(7, 20, V), strict=True):
         target = jax.nn.softmax(value) if name.endswith("entropy") else value
-        found.append(worst(loss.gradient(prediction, target), jax.grad(function)(prediction, value)))
+        found.append(
+            worst(loss.gradient(prediction, target), jax.grad(function)(prediction, value))
+        )
     return max(found)
 
 
@@ -89,7 +89,9 @@ def oja() -> float:
     return worst(found, np.array(wanted))
 
 
-@check("G5", "the implicit delta step is the minimiser of loss + distance to the decayed memory", 1e-12)
+@check(
+    "G5", "the implicit delta step is the minimiser of loss + distance to the decayed memory", 1e-12
+)
 def implicit() -> float:
     memory = md.Memory(md.Dot(), md.Delta(0.7, implicit=True), md.Decay(0.8))
     state, _ = go(memory, KEYS[:1], VALUES[:1], QUERIES[:1])
@@ -231,9 +233,7 @@ def kernel_chunks() -> float:
     for kernel in (md.RBF(1.2), md.Exp(0.3 * md.Dot()), md.Dot()):
         memory = md.Memory(kernel, md.Delta(md.FromInput("sigmoid")), GATED)
         others = [f"buffer / chunkwise ({c})" for c in (32, 64)]
-        errors.append(
-            _chunks(memory, "buffer / recurrent", others, rate=RATES, log_decay=DECAYS)
-        )
+        errors.append(_chunks(memory, "buffer / recurrent", others, rate=RATES, log_decay=DECAYS))
     return max(errors)
 
 
@@ -285,7 +285,9 @@ def triangular() -> float:
     return worst(found.astype(jnp.float64), wanted)
 
 
-@check("I8", "softmax attention over u = (I + b P)^-1 v is the delta rule of a normalised read", 1e-12)
+@check(
+    "I8", "softmax attention over u = (I + b P)^-1 v is the delta rule of a normalised read", 1e-12
+)
 def delta_former() -> float:
     memory = md.zoo.softmax().replace(write=md.Delta(md.FromInput("sigmoid")))
     _, found = go(memory, KEYS, VALUES, QUERIES, rate=RATES)
@@ -297,7 +299,9 @@ def delta_former() -> float:
     return worst(found, wanted)
 
 
-@check("I9", "the error of the undecayed memory (RWKV-7, Comba), in chunks, is the recurrence", 1e-12)
+@check(
+    "I9", "the error of the undecayed memory (RWKV-7, Comba), in chunks, is the recurrence", 1e-12
+)
 def previous_chunks() -> float:
     write = md.Delta(md.FromInput("sigmoid"), recall="previous")
     memory = md.Memory(md.Dot(), write, DIAGONAL)
