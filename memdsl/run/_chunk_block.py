@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, cast, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ def _in_chunks(sizes: Sizes, tokens: Tokens, dtype: Any) -> Tokens:
     elif starts is not None:
         log_decay = jnp.zeros((time, 1), dtype)
     if starts is not None:
-        log_decay = jnp.where(starts[:, None], FLOOR, log_decay)
+        log_decay = jnp.where(starts[:, None], FLOOR, cast(Array, log_decay))
     if log_decay is not None:
         log_decay = log_decay.reshape(-1, sizes.chunk, log_decay.shape[1])
     return Tokens(
@@ -156,7 +156,8 @@ def _without_state(sizes: Sizes, tokens: Tokens) -> _Chunks:
     found = product(inverse, values if remove is None else product(meets(keys), values))
     if ask is not None:
         answers = ask(keys if remove is None else remove)
-        own, reach = product(answers, found), reach + product(answers, recall)
+        own = product(answers, found)
+        reach = cast(Array, reach) + product(answers, recall)
         if remove is not None:
             own = own + product(ask(keys), values)
     removed = (keys if remove is None else remove) * decays.to_end

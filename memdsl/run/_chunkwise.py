@@ -16,7 +16,7 @@ small product a chunk is done for many chunks at once.
 """
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def canonical_chunkwise(
     starts: Bool[Array, " time"] | None = None,
     read_before: bool = False,
     chunk: int = 32,
-    block: int = 256,
+    block: int = 128,
     precision: jax.lax.PrecisionLike = jax.lax.Precision.HIGHEST,
 ) -> tuple[Float[Array, "time value"] | None, Float[Array, "key value"]]:
     r"""Runs the recurrence of nearly every published matrix memory, in chunks.
@@ -98,9 +98,9 @@ def canonical_chunkwise(
         return (None if queries is None else jnp.zeros((0, values.shape[1]), dtype)), initial
     sizes = _sizes(time, chunk, block, read_before, precision)
     if starts is None:
-        return _run(sizes, initial, tokens)
+        return cast(tuple, _run(sizes, initial, tokens))
     lost, lost_at_end = _lost(tokens, initial, read_before)
-    out, final = _run(sizes, _finite(initial), tokens)
+    out, final = cast(tuple, _run(sizes, _finite(initial), tokens))
     out = None if out is None else jnp.where(lost, jnp.nan, out)
     return out, jnp.where(lost_at_end[None], jnp.nan, final)
 

@@ -1,6 +1,7 @@
 """The inverse of a unit lower triangular matrix, by forward substitution and in blocks."""
 
 import functools
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,6 @@ from jaxtyping import Array, Float
 _BASE = 16
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def unit_lower_inverse(
     strict: Float[Array, "*batch size size"],
     precision: jax.lax.PrecisionLike = jax.lax.Precision.HIGHEST,
@@ -49,6 +49,11 @@ def unit_lower_inverse(
 
     **Source:** textbook block inversion.
     """
+    return cast(Array, _inverse(strict, precision))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _inverse(strict: Array, precision: jax.lax.PrecisionLike) -> Array:
     size = strict.shape[-1]
     lower = jnp.tril(strict, -1)
     whole = _BASE
@@ -71,7 +76,7 @@ def _backward(precision: jax.lax.PrecisionLike, inverse: Array, cotangent: Array
     return (jnp.tril(jnp.matmul(product, turned, precision=precision), -1),)
 
 
-unit_lower_inverse.defvjp(_forward, _backward)
+_inverse.defvjp(_forward, _backward)
 
 
 def _by_halves(strict: Array, precision: jax.lax.PrecisionLike) -> Array:
