@@ -1,5 +1,7 @@
 """The nearest stored key, exactly, at the price of one matrix product."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -24,8 +26,8 @@ def nearest(
         return _direct(keys, allowed, queries)
     keys = jnp.where(allowed[:, None], keys, 0)
     below = jnp.where(allowed[None, :], _lower_bounds(keys, queries), jnp.inf)
-    negative, slots = jax.lax.top_k(-below, _CANDIDATES)
-    squares = jnp.sum((keys[slots] - queries[:, None, :]) ** 2, -1)
+    negative, slots = _once(jax.lax.top_k(-below, _CANDIDATES))
+    squares = _once(jnp.sum((keys[slots] - queries[:, None, :]) ** 2, -1))
     squares = jnp.where(allowed[slots], squares, jnp.inf)
     best, slot = _lowest(squares, slots)
     # no other key is as near if the last candidate's bound is above the best (a rounding apart)
@@ -37,8 +39,13 @@ def nearest(
 def squares_between(
     keys: Float[Array, "rows key"], queries: Float[Array, "batch key"]
 ) -> Float[Array, "batch rows"]:
-    """`sum (k - q)^2` of every pair."""
-    return jnp.sum((keys[None, :, :] - queries[:, None, :]) ** 2, -1)
+    """`sum (k - q)^2` of every pair, computed once, whatever is done with it."""
+    return _once(jnp.sum((keys[None, :, :] - queries[:, None, :]) ** 2, -1))
+
+
+def _once(computed: Any) -> Any:
+    # without it XLA repeats the sums in every use, and sorts whole rows for the last of the top k
+    return jax.lax.optimization_barrier(computed)
 
 
 def _direct(keys: Array, allowed: Array, queries: Array) -> tuple[Array, Array]:
