@@ -21,6 +21,7 @@ from ._atoms import (
     tokens,
 )
 from ._reads import answers, earlier, flat, here, stored_answers
+from ._triangular import unit_lower_inverse
 
 
 class KernelDelta(NamedTuple):
@@ -161,7 +162,7 @@ class _System(NamedTuple):
             index, error, key, rate, met, weight = block
             recalled = jnp.exp(met.row)[:, None] * (earlier(pairs, flat(keys), key, weight) @ found)
             matrix = rate[:, None] * here(pairs, key, key, met.within)
-            solved = _triangular(matrix, error - rate[:, None] * recalled)
+            solved = unit_lower_inverse(-matrix) @ (error - rate[:, None] * recalled)
             return jax.lax.dynamic_update_slice_in_dim(found, solved, index * size, 0), None
 
         index = jnp.arange(keys.shape[0])
@@ -177,17 +178,10 @@ class _System(NamedTuple):
             index, error, key, rate, met, weight = block
             matrix = rate[:, None] * here(pairs, key, key, met.within)
             error = error - jax.lax.dynamic_slice_in_dim(asked, index * size, size, 0)
-            solved = _triangular(matrix, error, transposed=True)
+            solved = unit_lower_inverse(-matrix).T @ error
             asking = (rate * jnp.exp(met.row))[:, None] * solved
             return asked + earlier(pairs, flat(keys), key, weight).T @ asking, solved
 
         index = jnp.arange(keys.shape[0])
         along = (index, error, keys, *along)
         return jax.lax.scan(step, jnp.zeros_like(flat(error)), along, reverse=True)[1]
-
-
-def _triangular(matrix: Array, right: Array, transposed: bool = False) -> Array:
-    """Solves with `matrix` below the diagonal and ones on it."""
-    return jax.scipy.linalg.solve_triangular(
-        matrix, right, trans=int(transposed), lower=True, unit_diagonal=True
-    )
