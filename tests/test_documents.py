@@ -1,5 +1,7 @@
 """The documents keep their word: code runs, commands stand alone, links lead somewhere."""
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 LEFT_OUT = re.compile(r"<!-- not run: (?P<reason>\S.*) -->")
+PRINTED = "<!-- printed -->"
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)(?P<rest>.*)$")
 # The name on the public index belongs to an unrelated project.
 WRONG_INSTALL = re.compile(r"\binstall\b[^\n|&;]*(?<![\w/.-])memdsl(?![\w/.-])", re.IGNORECASE)
@@ -59,17 +62,28 @@ def name_of(file: Path) -> str:
 
 
 def run(document: Path) -> int:
-    """Runs the python blocks of a document in one namespace, in order; how many there were."""
+    """Runs the python blocks of a document in one namespace, in order; how many there were.
+
+    A block under the mark of what is printed must be what the last one printed.
+    """
     namespace: dict[str, object] = {"__name__": "__main__"}
-    count = 0
+    count, printed = 0, ""
     for block in blocks(document.read_text(encoding="utf-8")):
+        if block.before == PRINTED:
+            assert _lines(printed) == _lines(block.code), f"{document}, line {block.line}"
         if block.language != "python" or LEFT_OUT.fullmatch(block.before):
             continue
         # Blank lines in front give errors the line number of the document.
         code = "\n" * (block.line - 1) + block.code
-        exec(compile(code, str(document), "exec"), namespace)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(code, str(document), "exec"), namespace)
+        printed = out.getvalue()
         count += 1
     return count
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
 @pytest.mark.usefixtures("ordinary_settings")
@@ -131,3 +145,13 @@ def test_a_document_that_fails_is_seen(tmp_path: Path):
         run(document)
     last = failure.traceback[-1]
     assert (last.path, last.lineno + 1) == (document, 6)
+
+
+def test_what_is_printed_is_compared(tmp_path: Path):
+    document = tmp_path / "page.md"
+    page = "```python\nprint(1)\n```\n\n<!-- printed -->\n```text\n{}\n```\n"
+    document.write_text(page.format(1))
+    assert run(document) == 1
+    document.write_text(page.format(2))
+    with pytest.raises(AssertionError, match="line 7"):
+        run(document)
