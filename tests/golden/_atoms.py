@@ -1,0 +1,139 @@
+"""Memories that keep atoms, and memories made of several."""
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+import memdsl as md
+
+from ._case import Case, operator, Outputs, PER_HEAD, PER_KEY, PER_VALUE
+from ._function import Function
+from ._run import Runner
+
+
+def softmax(c: SimpleNamespace) -> md.Memory:
+    return md.Memory(md.Exp(c.scale * md.Dot()), md.Hebb(), read=md.Normalised())
+
+
+def softmax_window(c: SimpleNamespace) -> md.Memory:
+    return softmax(c).replace(capacity=md.Window(c.window_size))
+
+
+def forgetting(c: SimpleNamespace) -> md.Memory:
+    return softmax(c).replace(gate=md.Decay(PER_HEAD))
+
+
+def softmax_sink(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    read = md.Normalised(prior=md.Learned(1.0, squash="exp"))
+    memory = softmax_window(c).replace(read=read)
+    prior = jnp.exp(x.sink_bias)
+    return {"o": run(memory, x.k, x.v, x.q, constants={"prior": prior})[0]}
+
+
+def based(c: SimpleNamespace) -> md.Memory:
+    return md.Memory(md.Dot().pullback(md.Taylor()), md.Hebb(), read=md.Normalised(prior=c.eps))
+
+
+def rebased(c: SimpleNamespace) -> md.Memory:
+    square = md.Polynomial(2, offset=0.0).pullback(md.Scale(math.sqrt(c.scale)))
+    return md.Memory(square, md.Hebb(), read=md.Normalised(prior=c.eps))
+
+
+def deltaformer(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # the file's rate is of what is erased alone, so that what is written is divided by it first
+    write = md.Delta(PER_HEAD, erase="own", write_gate=PER_VALUE)
+    gate = jnp.broadcast_to(1 / x.beta[..., None], x.v.shape)
+    answers, _ = run(
+        softmax(c).replace(write=write), x.k, x.v, x.q,
+        erase_keys=x.q, rate=x.beta, write_gate=gate,
+    )  # fmt: skip
+    return {"o": answers}
+
+
+def parallax(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # one memory of v, k and their product; r is contracted with what it answers
+    products = x.k[..., :, None] * x.v[..., None, :]
+    flat = products.reshape(*products.shape[:3], -1)
+    mean, _ = run(softmax(c), x.k, jnp.concatenate([x.v, x.k, flat], -1), x.q)
+    v, k, kv = jnp.split(mean, [x.v.shape[-1], x.v.shape[-1] + x.k.shape[-1]], axis=-1)
+    kv = kv.reshape(*kv.shape[:3], *products.shape[3:])
+    return {"o": v * (1 + _dot(x.r, k)) - jnp.sum(x.r[..., None] * kv, -2)}
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.sum(a * b, -1, keepdims=True)
+
+
+def slots(
+    x: SimpleNamespace, c: SimpleNamespace, run: Runner, written: Array, log_decay: Array,
+    keys: Function | None, values: Function | None,
+) -> Outputs:  # fmt: skip
+    """Attention to slots that are running sums of keys and of values: a chain of two memories."""
+    into = md.Memory(md.Dot(), md.Hebb(), md.ValueDecay(PER_VALUE), read=md.Evaluate(c.scale))
+    out = md.Memory(md.Dot(), md.Hebb(), md.DiagonalDecay(PER_KEY))
+    logits, hk = run(into, x.k, written, x.q, initial=keys, log_decay=log_decay)
+    asked = jax.nn.softmax(logits)
+    answers, hv = run(out, written, x.v, asked, initial=values, log_decay=log_decay)
+    return {"o": answers, "state_hk": hk.matrix, "state_hv": hv.matrix}
+
+
+def gsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    return slots(x, c, run, x.s, x.g, Function(x.initial_hk), Function(x.initial_hv))
+
+
+def abc(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    z = jax.lax.cumlogsumexp(x.s, axis=1)
+    decay = jnp.concatenate([jnp.zeros_like(z[:, :1]), z[:, :-1] - z[:, 1:]], axis=1)
+    return slots(x, c, run, jnp.exp(x.s - z), decay, None, None)
+
+
+def preconditioned(
+    x: SimpleNamespace, c: SimpleNamespace, run: Runner, k: Array, q: Array, gate: md.AbstractGate
+) -> Outputs:
+    """A delta rule whose written key is preconditioned by a second memory, of squared keys."""
+    squares = md.Memory(md.Dot(), md.Hebb(PER_HEAD), md.Decay(PER_HEAD))
+    one_key = jnp.ones_like(x.k[..., :1])
+    initial = Function(x.initial_A[:, :, None])
+    seen, final = run(
+        squares, one_key, k * k, one_key,
+        initial=initial, log_decay=x.g_atk, rate=x.beta_atk,
+    )  # fmt: skip
+    r = jnp.log(seen + c.eps) - x.log_atk_scale[None, None, :, None]
+    written = k * c.x ** (-r / (1 + jnp.abs(r)))
+    memory = md.Memory(md.Dot(), md.Delta(PER_HEAD, erase="own"), gate, read=md.Evaluate(c.scale))
+    answers, state = run(
+        memory, written, x.v, q,
+        initial=Function(x.initial_state), erase_keys=k, log_decay=x.g, rate=x.beta,
+    )  # fmt: skip
+    return {"o": answers, "state": state.matrix, "A": final.matrix[:, :, 0]}
+
+
+def precond_gated_delta_rule(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    k, q = (array / jnp.sqrt(_dot(array, array)) for array in (x.k, x.q))
+    return preconditioned(x, c, run, k, q, md.Decay(PER_HEAD))
+
+
+def precond_kda(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    return preconditioned(x, c, run, x.k, x.q, md.DiagonalDecay(PER_KEY))
+
+
+CASES: dict[str, Case] = {
+    "softmax_attn": operator(softmax),
+    "softmax_attn_window": operator(softmax_window),
+    "softmax_attn_sink": softmax_sink,
+    "forgetting_attn": operator(forgetting, log_decay="g"),
+    "based": operator(based),
+    "rebased": operator(rebased),
+    "deltaformer": deltaformer,
+    "parallax": parallax,
+    "gsa": gsa,
+    "abc": abc,
+    "precond_gated_delta_rule": precond_gated_delta_rule,
+    "precond_kda": precond_kda,
+}
+NOTES = {
+    "rebased": "float32 by atoms only, (q.k)^2 by features being a sum that cancels",
+}
