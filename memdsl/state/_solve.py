@@ -24,12 +24,19 @@ def solve(matrix: Array, right: Array, solver: AbstractSolver) -> Array:
 def conjugate_gradient(
     product: Callable[[Array], Array], right: Array, steps: int, tolerance: float
 ) -> Array:
-    """By conjugate gradients; differentiated implicitly, by the same solve with the cotangent."""
-    operator = lx.FunctionLinearOperator(
-        product, jax.eval_shape(lambda: right), lx.positive_semidefinite_tag
-    )
+    """By lineax's conjugate gradients; differentiated by the same solve with the cotangent.
+
+    The rule of differentiation is `custom_linear_solve`'s: lineax's own raises where the solve of a
+    cotangent reaches `steps`.
+    """
     how = lx.CG(rtol=tolerance, atol=tolerance, max_steps=steps)
-    return lx.linear_solve(operator, right, how, throw=False).value
+    shape = jax.eval_shape(lambda: right)
+
+    def solved(product: Callable[[Array], Array], right: Array) -> Array:
+        operator = lx.FunctionLinearOperator(product, shape, lx.positive_semidefinite_tag)
+        return lx.linear_solve(operator, right, how, throw=False).value
+
+    return jax.lax.custom_linear_solve(product, right, solved, symmetric=True)
 
 
 def gauss_seidel(matrix: Array, right: Array, sweeps: int) -> Array:
