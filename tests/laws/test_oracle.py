@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import memdsl as md
 import numpy as np
 import pytest
+
+import memdsl as md
 
 from ..helpers import close, COMPOSITES, inputs, law, random, TIME
 
