@@ -107,7 +107,7 @@ def take(
         for start in range(0, len(keys), turn):
             part = tuple(rows[start : start + turn] for rows in batch)
             fate = decide(memory, state, part[0], part[3], count)
-            state = scatter(memory, state, *part[:3], fate)
+            state = scatter(memory, state, part[0], part[1], part[2], fate)
         return state
     if admissions(memory.gate) and not isinstance(merge, Drop | AddToNearest):
         return one_by_one(memory, state, *batch)

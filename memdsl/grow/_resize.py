@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array
 
 from .._errors import SpecError
@@ -111,7 +112,7 @@ def _fit(memory: Memory, state: BufferState) -> BufferState:
         return state
     if new > old:
         return _map(state, lambda x, fill, axis: _longer(x, new - old, fill, axis))
-    if isinstance(state.log_weight, jax.core.Tracer):
+    if isinstance(state.log_weight, Tracer):
         raise SpecError(
             "A buffer cannot be made smaller inside jit.",
             why="Whether the atoms fit is not known while tracing.",
