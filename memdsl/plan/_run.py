@@ -184,7 +184,11 @@ def step(
 
     **Returns:** `(state, answer)`.
     """
-    rows: dict[str, Any] = {name: jnp.asarray(value)[None] for name, value in signals.items()}
+    over_time = {slot.name for slot in slots(memory) if slot.time}
+    rows: dict[str, Any] = {
+        name: jnp.asarray(value)[None] if name in over_time else value
+        for name, value in signals.items()
+    }
     queries = None if query is None else query[None]
     state, out = run(memory, state, key[None], value[None], queries, purpose="serve", **rows)
     return state, out[0]

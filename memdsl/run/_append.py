@@ -75,6 +75,7 @@ def append(
         usage=both(state.usage, jnp.ones(time, dtype))[chosen],
         count=state.count + jnp.sum(active, dtype=jnp.int32),
         origin=origin,
+        began=state.began,  # asked for by budgets only, and those take token by token
         counts=counts,
     )
 

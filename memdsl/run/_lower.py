@@ -60,7 +60,7 @@ def _one(memory: Memory, token: Inputs, fade: Array) -> Canonical:
     zero, one = jnp.zeros_like(token.values), jnp.ones_like(token.values)
     own = isinstance(rule, Delta) and rule.remove == "own"
     anchor = token.remove_keys if own and token.remove_keys is not None else key
-    norm = m.kernel(anchor, anchor)
+    norm = m.kernel(key, key)
     nothing = Recalled(zero, jnp.zeros((), dtype), zero)
     value, mass = rule.coefficient(token.values, nothing, norm)
     value, mass = jnp.asarray(value, dtype), jnp.asarray(mass, dtype)

@@ -46,6 +46,8 @@ class BufferState(AbstractState):
     """How many tokens were written."""
     origin: Int[Array, ""]
     """The birth of the first atom after the last start."""
+    began: Int[Array, ""]
+    """How many pairs were attempted before the last start."""
     counts: Counts
 
     @property
@@ -133,6 +135,7 @@ class BufferState(AbstractState):
         return self.put(
             log_weight=jnp.full_like(self.log_weight, -jnp.inf),
             origin=self.counts.admitted,
+            began=self.counts.attempted,
         )
 
     def put(self, **changes: Any) -> Self:

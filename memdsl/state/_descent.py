@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..spec._memory import Memory
-from ._base import AbstractState, fade, Pair, Token
+from ._base import AbstractState, answer, fade, Pair, Token
 from ._buffer import BufferState
 from ._slots import admits, attempted, insert, select
 
@@ -88,7 +88,7 @@ def write_descent(memory: Memory, state: DescentState, token: Token) -> DescentS
     asked = before if rule.reads_before_decay() else faded
 
     def descend(key: Array, value: Array, step: Array, valid: Array) -> Array:
-        prediction = asked.evaluate(memory, key).value
+        prediction = answer(memory.read, asked.evaluate(memory, key), scaled=False)
         return jnp.where(valid, -step * rule.loss.gradient(prediction, value), 0)
 
     moves = jax.vmap(descend)(latest.keys, latest.values, latest.rates, latest.valid)

@@ -82,5 +82,6 @@ def _buffer(memory: Memory, count: int, key_size: int, width: int, dtype: Any) -
         usage=jnp.zeros((count,), dtype),
         count=zero,
         origin=zero,
+        began=zero,
         counts=Counts(zero, zero, zero, zero, zero),
     )

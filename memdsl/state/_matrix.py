@@ -57,7 +57,9 @@ class MatrixState(AbstractState):
     def clear(self, memory: Memory) -> Self:
         matrix = jnp.zeros_like(self.matrix)
         if isinstance(memory.initial, Array):
-            matrix = jnp.broadcast_to(memory.initial.astype(matrix.dtype), matrix.shape)
+            start = memory.initial.astype(matrix.dtype)
+            rest = matrix.shape[1] - start.shape[1]  # the momentum starts at 0
+            matrix = jnp.pad(start, ((0, 0), (0, rest)))
         mass = None if self.mass is None else jnp.zeros_like(self.mass)
         return self._with(matrix, mass)
 

@@ -69,7 +69,6 @@ def insert(
     """The buffer with a new atom in it; a full one makes room by the capacity's rule."""
     capacity = memory.capacity
     full = jnp.all(state.valid)
-    counts = state.counts
     if not isinstance(capacity, Budget | Window):
         slot = jnp.argmin(state.valid)  # the first free one
         written = _put(state, slot, key, value, mass, log_weight)
@@ -81,8 +80,8 @@ def insert(
         state = _put(state, slot, key, value, mass, log_weight)
         return select(jnp.all(state.valid), _evict_lowest(memory, state, evict, merge), state)
     if isinstance(evict, Random) and evict.reservoir:
-        draw = _random(evict, counts.attempted, 1)
-        seen = (counts.attempted + 1).astype(draw.dtype)
+        draw = jax.random.uniform(jax.random.fold_in(_draw(state, evict), 1), (), jnp.float32)
+        seen = (_turn(state) + 1).astype(jnp.float32)
         enters = ~full | (draw * seen < len(state.valid))
         made = _make_room(memory, state, evict, merge)
         return select(enters, _put(*made, key, value, mass, log_weight), _count(state, dropped=1))
@@ -177,15 +176,18 @@ def _scores(state: BufferState, evict: Any) -> Array:
         case LeastUsed():
             return jax.lax.stop_gradient(state.usage)
         case Random():
-            key = jax.random.fold_in(jax.random.key(evict.seed), state.counts.attempted)
-            return jax.random.uniform(key, state.usage.shape, state.usage.dtype)
+            return jax.random.uniform(_draw(state, evict), state.usage.shape, jnp.float32)
         case _:
             raise TypeError(f"no rule for {evict!r}")
 
 
-def _random(evict: Random, step: Array, stream: int) -> Array:
-    key = jax.random.fold_in(jax.random.key(evict.seed), step)
-    return jax.random.uniform(jax.random.fold_in(key, stream), ())
+def _turn(state: BufferState) -> Array:
+    """The number of this pair since the last start, from 0 (it is counted as attempted already)."""
+    return state.counts.attempted - 1 - state.began
+
+
+def _draw(state: BufferState, evict: Random) -> Array:
+    return jax.random.fold_in(jax.random.key(evict.seed), _turn(state))
 
 
 def _put(

@@ -7,6 +7,7 @@ from jaxtyping import Array
 
 from ..spec._facts import is_solved, one_pair
 from ..spec._memory import Memory
+from ..spec._read import Normalised
 from ..spec._write import AbstractWrite, Delta, Recalled
 from ._base import AbstractState, answer, fade, Pair, Token
 from ._buffer import BufferState
@@ -49,6 +50,9 @@ def recall(memory: Memory, state: AbstractState, key: Array) -> Recalled:
     mass = pair.mass
     if mass is not None and pair.log_scale is not None:
         mass = mass * jnp.exp(pair.log_scale)
+    core = memory.read.core()
+    if mass is not None and isinstance(core, Normalised):
+        mass = mass + jnp.asarray(core.prior, mass.dtype)
     return Recalled(pair.value, mass, answer(memory.read, pair, scaled=False))
 
 
@@ -90,7 +94,7 @@ def _remove_and_add(
     remove = token.remove_key
     if remove is None:
         raise TypeError("a write with keys of its own needs remove_keys")
-    step = jnp.asarray(rule.step(memory.kernel(remove, remove)), token.value.dtype)
+    step = jnp.asarray(rule.step(memory.kernel(token.key, token.key)), token.value.dtype)
     one = jnp.ones((), token.value.dtype)
     removal = token._replace(key=remove)
     state = _take(memory, state, removal, -step * recalled.answer, 0 * one)
