@@ -126,6 +126,7 @@ class MemoryLayer(AbstractModule):
                 constants,
                 tokens,
                 fresh,
+                mask,
             )
             return run_tree(chosen.memory, chosen, memory, stream)
 

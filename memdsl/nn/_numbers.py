@@ -216,7 +216,9 @@ def _leaf_value(
         case Weight():
             return parameter
         case Schedule():
-            value = jnp.broadcast_to(leaf.function()(steps), (heads, len(steps)))
+            value = jnp.broadcast_to(
+                leaf.function()(steps.astype(jnp.float32)), (heads, len(steps))
+            )
             return value[..., None] if slot.per in wide else value
         case int() | float():
             return _over_heads(jnp.asarray(leaf, jnp.float32), heads, slot)

@@ -12,6 +12,7 @@ from .._types import checked
 from ..spec._facts import one_pair, own_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
 from ..spec._memory import AbstractMemory, Memory
+from ..spec._number import Log
 from ..spec._slots import ground, slots
 from ..spec._write import Repeated
 from ..state import read
@@ -120,14 +121,20 @@ def make_stream(
         memory, signals, time=len(queries), pairs=pairs, steps=steps, dtype=dtype
     )
 
-    def cast(array: Array | None) -> Any:
-        return None if array is None else array.astype(dtype)
+    def clean(array: Any) -> Any:
+        """Zeros in all that padding brings, so that not even a gradient of it is NaN."""
+        if array is None or mask is None:
+            return array
+        if isinstance(array, Log):
+            return Log(clean(array.log))
+        rows = jnp.repeat(mask, len(array) // max(len(mask), 1))
+        return jnp.where(rows.reshape(-1, *[1] * (array.ndim - 1)), array, 0)
 
+    arrays = (keys, values, queries, erase_keys, remove_keys)
+    cast = [None if array is None else clean(array.astype(dtype)) for array in arrays]
     begins = starts if starts is None or mask is None else starts & mask
-    return Stream(
-        cast(keys), cast(values), cast(queries), cast(erase_keys), cast(remove_keys),
-        begins, mask, constants, tokens,
-    )  # fmt: skip
+    tokens = {path: clean(value) for path, value in tokens.items()}
+    return Stream(*cast, begins, mask, constants, tokens, there=mask)
 
 
 def _check_streams(

@@ -84,7 +84,7 @@ def _own_value(slot: Slot, steps: Array, dtype: Any) -> Any:
 
     def of(leaf: Any) -> Any:
         if isinstance(leaf, Schedule):
-            return jnp.asarray(leaf.function()(steps), dtype)
+            return jnp.asarray(leaf.function()(steps.astype(dtype)), dtype)
         value = default_value(slot._replace(number=leaf, log=False), dtype)
         if value is None:
             raise SpecError(f"{slot.number!r} mixes a schedule with the input.", where=leaf)

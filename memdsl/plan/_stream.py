@@ -44,6 +44,7 @@ class Stream:
     constants: Mapping[str, Any]
     tokens: Mapping[str, Any]
     fresh: bool = False
+    there: Array | None = None
 
     def put(self, **changes: Any) -> "Stream":
         """A copy with some fields changed."""
@@ -151,6 +152,7 @@ def run_leaf(
         stream.tokens,
         pairs_per_token(memory.write),
         stream.fresh,
+        stream.there,
     ).cleaned()
     inputs = inputs.put(
         keys=mapped(inputs.keys),

@@ -32,6 +32,8 @@ class Inputs(eqx.Module):
     pairs: int = eqx.field(static=True, default=1)
     fresh: bool = eqx.field(static=True, default=False)
     """Whether the state is known to be empty, so that nothing stored has to be read."""
+    there: Bool[Array, " time"] | None = None
+    """False for padding: not even what it reads counts."""
 
     @property
     def time(self) -> int:
@@ -92,6 +94,7 @@ class Inputs(eqx.Module):
             queries=jnp.repeat(self.queries, pairs, axis=0),
             starts=first(self.starts, False),
             active=None if self.active is None else jnp.repeat(self.active, pairs),
+            there=None if self.there is None else jnp.repeat(self.there, pairs),
             numbers={path: wide(value) for path, value in self.numbers.items()},
             pairs=1,
         )

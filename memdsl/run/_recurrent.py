@@ -50,7 +50,8 @@ def one_token(memory: Memory, state: AbstractState, token: Inputs) -> tuple[Abst
         after = select(token.active, after, state)
     out = read(first, after, query) if early is None else early + let_through(first, query, token)
     if isinstance(after, BufferState):
-        after = observe(first, after, query)
+        seen = observe(first, after, query)
+        after = seen if token.there is None else select(token.there, seen, after)
     return after, out
 
 

@@ -106,8 +106,9 @@ def run(memory: Any, made: dict[str, Any], using: Any, state: Any = None, **kind
     return md.run(memory, state, using=using, rules=SHORT, **made)
 
 
-def split(made: dict[str, Any], which: slice, time: int = TIME) -> dict[str, Any]:
+def split(memory: Any, made: dict[str, Any], which: slice, time: int = TIME) -> dict[str, Any]:
     """The part of every array along time, pairs of a token together."""
+    constant = {slot.name for slot in md.signals(memory) if not slot.time}
 
     def part(array: Any) -> Any:
         each = len(array) // time if array.ndim else 0
@@ -116,7 +117,7 @@ def split(made: dict[str, Any], which: slice, time: int = TIME) -> dict[str, Any
         rows = range(time)[which]
         return array[rows.start * each : rows.stop * each]
 
-    return {name: part(array) for name, array in made.items()}
+    return {n: array if n in constant else part(array) for n, array in made.items()}
 
 
 def spoiled(memory: Any, made: dict[str, Any], there: Any) -> dict[str, Any]:
@@ -210,18 +211,18 @@ def test_runs_can_be_cut_anywhere(name: str):
     state, whole = run(memory, made, using)
     close(whole, md.denote(memory, **made), tolerance(memory))
     for cut in (0, 1, 4, TIME):
-        first, answers = run(memory, split(made, slice(0, cut)), using)
-        second, rest = run(memory, split(made, slice(cut, None)), using, first)
+        first, answers = run(memory, split(memory, made, slice(0, cut)), using)
+        second, rest = run(memory, split(memory, made, slice(cut, None)), using, first)
         close(jnp.concatenate([answers, rest]), whole, tolerance(memory))
         assert jax.tree.structure(second) == jax.tree.structure(state)
         for a, b in zip(jax.tree.leaves(second), jax.tree.leaves(state), strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape
     for other in others:
-        first, answers = run(memory, split(made, slice(0, 3)), using)
+        first, answers = run(memory, split(memory, made, slice(0, 3)), using)
         try:
-            _, rest = run(memory, split(made, slice(3, None)), other, first)
+            _, rest = run(memory, split(memory, made, slice(3, None)), other, first)
         except md.SpecError as error:  # another representation, which cannot take this state
-            assert "the state that is there" in str(error)
+            assert "the state that is there" in str(error).lower()
             continue
         close(jnp.concatenate([answers, rest]), whole, tolerance(memory))
 
@@ -229,7 +230,7 @@ def test_runs_can_be_cut_anywhere(name: str):
 @pytest.mark.parametrize("name", sorted(CORE))
 def test_steps_are_a_run(name: str):
     memory = CORE[name]
-    if "times" in repr(memory) or "Repeated" in repr(memory):
+    if "times(" in repr(memory):
         return  # a step takes one pair
     made = inputs(memory, 4)
     constant = {slot.name for slot in md.signals(memory) if not slot.time}
@@ -248,7 +249,7 @@ def test_steps_are_a_run(name: str):
 def test_forecasts(name: str):
     """Without queries, the answer at every key before its token is written."""
     memory = CORE[name]
-    if "Repeated" in repr(memory) or name == "before":
+    if "times(" in repr(memory) or name == "before":
         return  # no single key to forecast at; a bonus would need the value
     made = flags(memory, inputs(memory, 5))
     made.pop("queries")
