@@ -201,9 +201,7 @@ COMPOSITES: dict[str, Any] = {
     "every_sum": md.every(3, _rbf + _dot.replace(read=md.Before())),
     "nested": md.every(2, md.every(2, _softmax)) + 0.5 * _rbf,
     "boosted_every": _dot.boost(md.every(2, _rbf)),
-    "used": md.Memory(
-        md.RBF(), md.Delta(0.5), capacity=md.Budget(3, md.LeastUsed(0.9))
-    ).boost(_dot),
+    "used": md.Memory(md.RBF(), md.Delta(0.5), capacity=md.Budget(3, md.LeastUsed(0.9))) + _dot,
     "klms": md.Memory(
         md.RBF(scale=1.0), md.Delta(0.5), md.Novelty(1.2), md.Budget(3, merge=md.AddToNearest())
     ),

@@ -178,3 +178,9 @@ def test_a_wrong_shape_is_a_type_error_that_names_the_argument():
 def test_a_buffer_without_a_bound_asks_for_one():
     with pytest.raises(md.SpecError, match="keeps every atom"):
         md.empty(zoo.softmax(), 4, 4)
+
+
+def test_a_memory_whose_reads_leave_traces_is_not_boosted():
+    used = md.Memory(md.RBF(), md.Delta(0.5), capacity=md.Budget(3, md.LeastUsed()))
+    with pytest.raises(md.SpecError, match="evicts what is least used cannot be boosted"):
+        md.plan(used.boost(zoo.klms()), DIMS)

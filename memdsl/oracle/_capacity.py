@@ -107,6 +107,8 @@ def merged(memory: Memory, function: Function, gone: Atom) -> Function:
         atom.moved(share * now * gone.value, share * now * gone.mass).put(
             momentum=atom.momentum + share * gone.momentum
         )
+        if plain(share) != 0
+        else atom
         for atom, share in zip(atoms, shares, strict=True)
     ]
     return function.put(atoms=tuple(moved))

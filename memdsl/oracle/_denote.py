@@ -62,7 +62,7 @@ def denote(
     - *Eviction* happens before a new atom enters, from a function that has already faded and been
       recalled; `LeaveOneOut` lets the new atom in first. For `Ridge` the coefficient of an atom is
       what the solved problem gives it, and `LeaveOneOut` takes the inverse of that problem.
-    - `Random` draws, at the t-th token written since the last start (t from 0), one
+    - `Random` draws, at the t-th pair written since the last start (t from 0), one
       `jax.random.uniform(fold_in(key(seed), t), (size,), float32)` for the slots, the lowest goes;
       with `reservoir` the new atom enters where `uniform(fold_in(fold_in(key(seed), t), 1), (),
       float32) (t + 1) < size`, and is merged where it does not.
@@ -276,7 +276,7 @@ def _leaf(memory: Memory, numbers: Numbers, stream: Stream, *, is_backwards: boo
             for j, pair in enumerate(pairs):
                 now, _ = peel(grounded(memory, numbers, t, j))
                 function = written(now, function, function if j else before, pair)
-            function = function.put(seen=function.seen + 1)
+                function = function.put(seen=function.seen + 1)
         if not is_early:
             answers[t] = ask(here, function, query)
         function = used(here, function, query)

@@ -50,7 +50,7 @@ class Function:
     """Atoms in the order of their slots, beside what a learned initial state has become.
 
     `origin` and `zero` are a key and a value of zeros.
-    `seen` tokens were written and `born` atoms made since the last start; `recent` holds the latest
+    `seen` pairs were written and `born` atoms made since the last start; `recent` holds the latest
     pairs of a `Descent` over a window, each with the write of its own token.
     """
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ..spec._base import rebuild
+from ..spec._capacity import Budget, LeastUsed
 from ..spec._memory import (
     AbstractMemory,
     Added,
@@ -23,6 +24,13 @@ from ..spec._read import Backwards, Before
 def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
     """`(field name, memory)` of the memories that a memory is made of; none for a leaf."""
     match memory:
+        case Boosted() if any(_counts_reads(leaf) for _, leaf, _ in leaves(memory.first)):
+            raise SpecError(
+                "A memory that evicts what is least used cannot be boosted.",
+                where=memory.first,
+                why="It is asked a second time, for its error, and that read would count as use.",
+                instead="another eviction, such as Oldest() or Smallest().",
+            )
         case Added() | Chained() | Boosted():
             return (("first", memory.first), ("second", memory.second))
         case Scaled() | Mapped() | Every() | Transposed():
@@ -36,6 +44,12 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
                 why="Memories that are networks are specs already, and have no rule yet.",
                 instead="Memory(...) and what +, >>, *, boost, transpose and every make of it.",
             )
+
+
+def _counts_reads(leaf: Memory) -> bool:
+    """Whether reads leave a trace in the memory."""
+    capacity = leaf.capacity
+    return isinstance(capacity, Budget) and isinstance(capacity.evict, LeastUsed)
 
 
 def lower(memory: AbstractMemory) -> AbstractMemory:

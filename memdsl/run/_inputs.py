@@ -106,12 +106,10 @@ class Inputs(eqx.Module):
             return self
 
         def fold(array: Any) -> Any:
-            if array is None or len(array) == time:
-                return array
-            return array.reshape(time, pairs, *array.shape[1:])
+            return None if array is None else array.reshape(time, pairs, *array.shape[1:])
 
         numbers = {
-            path: Log(fold(value.log)) if isinstance(value, Log) else fold(value)
+            path: fold(value) if path.startswith("write.") else value
             for path, value in self.numbers.items()
         }
         return self.put(

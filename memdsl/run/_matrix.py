@@ -48,6 +48,8 @@ def matrix_associative(
     """By an associative scan over `(decay, S)`: every prefix's matrix at once, for additive writes."""
     if not isinstance(state, MatrixState):
         raise TypeError("the associative form is of a matrix")
+    if isinstance(memory.initial, Array) and inputs.starts is not None:
+        return recurrent(memory, state, inputs)  # a start goes back to the learned matrix
     tokens, c = _lowered(memory, inputs)
     time = tokens.time
     values = _with_mass(memory, c.value, c.mass)
