@@ -130,11 +130,23 @@ def make_stream(
         rows = jnp.repeat(mask, len(array) // max(len(mask), 1))
         return jnp.where(rows.reshape(-1, *[1] * (array.ndim - 1)), array, 0)
 
-    arrays = (keys, values, queries, erase_keys, remove_keys)
-    cast = [None if array is None else clean(array.astype(dtype)) for array in arrays]
+    def cast(array: Array | None) -> Any:
+        return None if array is None else clean(array.astype(dtype))
+
     begins = starts if starts is None or mask is None else starts & mask
     tokens = {path: clean(value) for path, value in tokens.items()}
-    return Stream(*cast, begins, mask, constants, tokens, there=mask)
+    return Stream(
+        keys=cast(keys),
+        values=cast(values),
+        queries=cast(queries),
+        erase_keys=cast(erase_keys),
+        remove_keys=cast(remove_keys),
+        starts=begins,
+        active=mask,
+        constants=constants,
+        tokens=tokens,
+        there=mask,
+    )
 
 
 def _check_streams(
