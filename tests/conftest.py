@@ -30,6 +30,19 @@ settings.register_profile("thorough", max_examples=200, deadline=None, database=
 settings.load_profile("few")
 
 
+COMPILED = {"tests": 0}
+
+
+@pytest.fixture(autouse=True)
+def few_programs_at_once() -> Iterator[None]:
+    """Lets go of compiled programs now and then: thousands of them in one process end in a crash of
+    the compiler (seen with jaxlib 0.10.2 on a CPU)."""
+    yield
+    COMPILED["tests"] += 1
+    if COMPILED["tests"] % 100 == 0:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def getkey(request: pytest.FixtureRequest) -> Callable[[], PRNGKeyArray]:
     """A function that returns a fresh key at each call: the same keys in every run of one test."""

@@ -217,7 +217,7 @@ def _leaf_value(
             return parameter
         case Schedule():
             value = jnp.broadcast_to(
-                leaf.function()(steps.astype(jnp.float32)), (heads, len(steps))
+                leaf.function()(steps.astype(at_least_single(x.dtype))), (heads, len(steps))
             )
             return value[..., None] if slot.per in wide else value
         case int() | float():
