@@ -24,16 +24,30 @@ from ._layer import build_layer
 from ._signal import check_signal
 
 
+class Shape(NamedTuple):
+    """What is known of an array between layers: its width, and the sides of an image."""
+
+    width: int | None
+    image: tuple[int, int] | None = None
+    """`(height, width)`, where the array is `[channel, height, width]` and `width` its channels."""
+    flattened: bool = False
+    """Whether the width is unknown because an image of unknown sides was flattened."""
+
+    def say(self) -> str:
+        """The width, with the sides of an image if they are known."""
+        return " × ".join(str(size) for size in (self.width, *(self.image or ())))
+
+
 class Made(NamedTuple):
-    """A module and the width of what it gives."""
+    """A module and the shape of what it gives."""
 
     module: Any
-    width: int | None
+    shape: Shape
 
 
 @functools.singledispatch
-def make(spec: Any, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    """The module of a spec, given the width of its input."""
+def make(spec: Any, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    """The module of a spec, given the shape of its input."""
     raise SpecError(
         f"build takes a layer, and got {spec!r}.",
         instead="Layer(memory, heads=...) for a memory, Map(feature) for a feature.",
@@ -72,7 +86,8 @@ def build(
     if isinstance(spec, specs.AbstractLayer):
         check_signal(spec)
     vocabulary = next((s.vocabulary for s in _walk(spec) if isinstance(s, specs.Embed)), None)
-    module = make(spec, dims, dims.model, vocabulary, key).module
+    image = (dims.height, dims.width) if dims.height and dims.width else None
+    module = make(spec, dims, Shape(dims.model, image), vocabulary, key).module
 
     def cast(leaf: Any, wanted: Any = dtype) -> Any:
         if isinstance(leaf, AbstractState):
@@ -93,14 +108,16 @@ def _walk(spec: Any) -> list[Any]:
     return inner
 
 
-def _known(width: int | None, spec: Any) -> int:
-    if width is None:
+def _known(given: Shape, spec: Any) -> int:
+    if given.width is None:
+        sides = "Dims(..., height=28, width=28), the sides of the first image."
         raise SpecError(
             f"The width of what {type(spec).__name__} is given is not known.",
             where=spec,
-            instead="Dims(model=...), the width of the first input.",
+            why="An image was flattened whose sides are not known." if given.flattened else None,
+            instead=sides if given.flattened else "Dims(model=...), the width of the first input.",
         )
-    return width
+    return given.width
 
 
 def _normal(key: Array, rows: int, columns: int) -> Array:
@@ -108,41 +125,42 @@ def _normal(key: Array, rows: int, columns: int) -> Array:
 
 
 @make.register
-def _(spec: specs.Layer, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    dims = dataclasses.replace(dims, model=_known(width, spec))
-    return Made(build_layer(spec, dims, key), width)
+def _(spec: specs.Layer, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    dims = dataclasses.replace(dims, model=_known(given, spec))
+    return Made(build_layer(spec, dims, key), given)
 
 
 @make.register
-def _(spec: specs.Dense, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    columns = _known(width, spec)
+def _(spec: specs.Dense, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    columns = _known(given, spec)
     rows = spec.size or columns
     weight = _normal(key, rows, columns)
     weight = jnp.zeros_like(weight) if spec.start == "zeros" else weight
     bias = jnp.zeros(rows) if spec.bias else None
-    return Made(blocks.Dense(spec=spec, dims=dims, weight=weight, bias=bias), rows)
+    module = blocks.Dense(spec=spec, dims=dims, weight=weight, bias=bias)
+    return Made(module, Shape(rows))
 
 
 @make.register
-def _(spec: specs.Conv, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    weight = _normal(key, spec.channels, _known(width, spec) * spec.window**2)
+def _(spec: specs.Conv, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    weight = _normal(key, spec.channels, _known(given, spec) * spec.window**2)
     bias = jnp.zeros(spec.channels) if spec.bias else None
     module = images.Conv(spec=spec, dims=dims, weight=weight, bias=bias)
-    return Made(module, spec.channels)
+    return Made(module, Shape(spec.channels, images.sides(given.image, spec)))
 
 
 @make.register
-def _(spec: specs.Grown, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
+def _(spec: specs.Grown, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     base_key, own = jax.random.split(key)
-    base = make(spec.base, dims, width, vocabulary, base_key)
+    base = make(spec.base, dims, given, vocabulary, base_key)
     patch = spec.base.window**2 if isinstance(spec.base, specs.Conv) else 1
-    key_size, value_size = _known(width, spec) * patch, _known(base.width, spec)
-    return Made(grown_layer(spec, dims, base.module, key_size, value_size, key=own), base.width)
+    key_size, value_size = _known(given, spec) * patch, _known(base.shape, spec)
+    return Made(grown_layer(spec, dims, base.module, key_size, value_size, key=own), base.shape)
 
 
 @make.register
-def _(spec: specs.Mlp, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    size = _known(width, spec)
+def _(spec: specs.Mlp, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    size = _known(given, spec)
     inner = int(spec.expand * size)
     first, second, third = jax.random.split(key, 3)
     module = blocks.Mlp(
@@ -152,16 +170,16 @@ def _(spec: specs.Mlp, dims: Dims, width: int | None, vocabulary: int | None, ke
         gate=_normal(second, inner, size),
         outer=_normal(third, size, inner),
     )
-    return Made(module, size)
+    return Made(module, given)
 
 
 @make.register
-def _(spec: specs.Norm, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
-    return Made(blocks.Norm(spec=spec, dims=dims, gain=jnp.ones(_known(width, spec))), width)
+def _(spec: specs.Norm, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    return Made(blocks.Norm(spec=spec, dims=dims, gain=jnp.ones(_known(given, spec))), given)
 
 
 @make.register
-def _(spec: specs.Map, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
+def _(spec: specs.Map, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     trained = [slot.path for slot in slots(spec.feature) if isinstance(slot.number, Weight)]
     if trained:
         raise SpecError(
@@ -171,28 +189,28 @@ def _(spec: specs.Map, dims: Dims, width: int | None, vocabulary: int | None, ke
             why=f"{trained[0]} is trained, one a head, inside a kernel.",
             instead="Dense(...) for a trained map between layers.",
         )
-    size = None if width is None else spec.feature.size(width)
-    return Made(blocks.Map(spec=spec, dims=dims, weights={}, feature=spec.feature), size)
+    size = None if given.width is None else int(spec.feature.size(given.width))
+    module = blocks.Map(spec=spec, dims=dims, weights={}, feature=spec.feature)
+    return Made(module, given._replace(width=size))
 
 
 @make.register
-def _(
-    spec: specs.Flatten, dims: Dims, width: int | None, vocabulary: int | None, key: Array
-) -> Made:
-    return Made(blocks.Flatten(spec=spec, dims=dims), width)
+def _(spec: specs.Flatten, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    module = blocks.Flatten(spec=spec, dims=dims)
+    if given.width is None or given.image is None:
+        return Made(module, Shape(None, flattened=True))
+    return Made(module, Shape(given.width * math.prod(given.image)))
 
 
 @make.register
-def _(spec: specs.Embed, dims: Dims, width: int | None, vocabulary: int | None, key: Array) -> Made:
+def _(spec: specs.Embed, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     size = dims.need("model", "Embed makes vectors of it")
     weight = 0.02 * jax.random.normal(key, (spec.vocabulary, size))
-    return Made(blocks.Embed(spec=spec, dims=dims, weight=weight), size)
+    return Made(blocks.Embed(spec=spec, dims=dims, weight=weight), Shape(size))
 
 
 @make.register
-def _(
-    spec: specs.Unembed, dims: Dims, width: int | None, vocabulary: int | None, key: Array
-) -> Made:
+def _(spec: specs.Unembed, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     rows = spec.vocabulary or vocabulary
     if rows is None:
         raise SpecError(
@@ -201,48 +219,42 @@ def _(
             at="vocabulary",
             instead="Unembed(256), say.",
         )
-    weight = _normal(key, rows, _known(width, spec))
-    return Made(blocks.Unembed(spec=spec, dims=dims, weight=weight), rows)
+    weight = _normal(key, rows, _known(given, spec))
+    return Made(blocks.Unembed(spec=spec, dims=dims, weight=weight), Shape(rows))
 
 
 @make.register
-def _(
-    spec: specs.Residual, dims: Dims, width: int | None, vocabulary: int | None, key: Array
-) -> Made:
-    inner = make(spec.layer, dims, width, vocabulary, key)
-    _same(spec, width, inner.width)
-    return Made(blocks.Residual(spec=spec, dims=dims, layer=inner.module), width)
+def _(spec: specs.Residual, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
+    inner = make(spec.layer, dims, given, vocabulary, key)
+    _same(spec, given, inner.shape)
+    return Made(blocks.Residual(spec=spec, dims=dims, layer=inner.module), given)
 
 
 @make.register
-def _(
-    spec: specs.Sequence, dims: Dims, width: int | None, vocabulary: int | None, key: Array
-) -> Made:
+def _(spec: specs.Sequence, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     modules = []
     for part, own in zip(spec.layers, jax.random.split(key, len(spec.layers)), strict=True):
-        module, width = make(part, dims, width, vocabulary, own)
+        module, given = make(part, dims, given, vocabulary, own)
         modules.append(module)
-    return Made(blocks.Sequence(spec=spec, dims=dims, layers=tuple(modules)), width)
+    return Made(blocks.Sequence(spec=spec, dims=dims, layers=tuple(modules)), given)
 
 
 @make.register
-def _(
-    spec: specs.Repeat, dims: Dims, width: int | None, vocabulary: int | None, key: Array
-) -> Made:
+def _(spec: specs.Repeat, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     def one(own: Array) -> Any:
-        return make(spec.layer, dims, width, vocabulary, own).module
+        return make(spec.layer, dims, given, vocabulary, own).module
 
-    shape = eqx.filter_eval_shape(lambda k: make(spec.layer, dims, width, vocabulary, k), key)
-    _same(spec, width, shape.width)
+    made = eqx.filter_eval_shape(lambda k: make(spec.layer, dims, given, vocabulary, k), key)
+    _same(spec, given, made.shape)
     stacked = eqx.filter_vmap(one)(jax.random.split(key, spec.count))
-    return Made(blocks.Repeat(spec=spec, dims=dims, stacked=stacked), width)
+    return Made(blocks.Repeat(spec=spec, dims=dims, stacked=stacked), given)
 
 
-def _same(spec: Any, before: int | None, after: int | None) -> None:
+def _same(spec: Any, before: Shape, after: Shape) -> None:
     if before != after:
         raise SpecError(
             f"{type(spec).__name__} needs a layer that keeps the width, and this one makes "
-            f"{before} to {after}.",
+            f"{before.say()} to {after.say()}.",
             where=spec,
             at="layer",
             instead="a layer whose output is as wide as its input.",

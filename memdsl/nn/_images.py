@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._errors import SpecError
 from ..plan import Dims
 from ..spec._layer import Conv as ConvSpec
 from ._blocks import AbstractPointwise
@@ -27,6 +28,22 @@ def patches(
         precision=jax.lax.Precision.HIGHEST,  # patches are copies, not products
     )
     return jnp.moveaxis(found[0], 0, -1)
+
+
+def sides(image: tuple[int, int] | None, spec: ConvSpec) -> tuple[int, int] | None:
+    """Height and width of what a convolution gives, from those of what it is given."""
+    if image is None:
+        return None
+    lost = spec.window - 1 if spec.padding == "valid" else 0
+    if min(image) <= lost:
+        raise SpecError(
+            f"A window of {spec.window} × {spec.window} does not fit into {image[0]} × {image[1]}.",
+            where=spec,
+            at="window",
+            instead="padding='same', or a smaller window.",
+        )
+    height, width = (-(-(side - lost) // spec.stride) for side in image)
+    return height, width
 
 
 class Conv(AbstractPointwise):

@@ -15,6 +15,8 @@ class Dims:
     - `key`, `value`: the sizes of one head's keys and values; for layers `model // heads` by default.
     - `heads`: the number of heads of a plan (a layer says its own).
     - `time`: the longest sequence, or how many tokens an unbounded buffer must hold.
+    - `height`, `width`: the sides of the images that a network begins with, whose channels are
+        `model`. Only `Flatten` before a layer with weights asks for them.
 
     **Raises:** `SpecError` for a size below 1.
     """
@@ -24,9 +26,11 @@ class Dims:
     value: int | None = None
     heads: int = 1
     time: int | None = None
+    height: int | None = None
+    width: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("model", "key", "value", "heads", "time"):
+        for name in ("model", "key", "value", "heads", "time", "height", "width"):
             size = getattr(self, name)
             if size is not None and (
                 isinstance(size, bool) or not isinstance(size, int) or size < 1

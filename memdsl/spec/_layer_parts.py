@@ -121,16 +121,17 @@ class Norm(AbstractLayer):
 
 
 class Flatten(AbstractLayer):
-    """An array of any shape as one vector.
+    """An image `[channel, height, width]` as one vector.
 
     ??? example
 
         ```python
         >>> import jax, jax.numpy as jnp
         >>> import memdsl as md
-        >>> layer = md.build(md.Flatten(), md.Dims(model=12), key=jax.random.key(0))
-        >>> layer(jnp.ones((3, 4))).shape
-        (12,)
+        >>> spec = md.Conv(4, stride=2) >> md.Flatten() >> md.Dense(10)
+        >>> net = md.build(spec, md.Dims(model=1, height=8, width=8), key=jax.random.key(0))
+        >>> net(jnp.ones((1, 8, 8))).shape
+        (10,)
 
         ```
     """
