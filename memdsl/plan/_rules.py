@@ -20,6 +20,7 @@ from ..spec._facts import (
     is_affine,
     is_finite,
     is_solved,
+    moves_keys,
     needs_atoms,
     needs_matrix,
     own_keys,
@@ -51,7 +52,7 @@ FINITE = Requirement(
 )
 NO_ATOMS = Requirement(
     lambda m: not needs_atoms(m) or not is_finite(m.kernel),
-    "a window, a budget, an admission gate or a read of the nearest speaks of single atoms",
+    "a window, a budget, an admission gate, a read of the nearest or a moved key speaks of atoms",
 )
 UNSOLVED = Requirement(lambda m: not is_solved(m), "Ridge solves for its coefficients")
 SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix", "the write is a Ridge")
@@ -87,8 +88,10 @@ FORWARDS = Requirement(
     lambda m: not isinstance(m.read, Backwards), "a transposed memory is read from its values' side"
 )
 WHOLE_DECAY = Requirement(
-    lambda m: all(isinstance(g, Decay) for g in decays(m)), "the decay is not one number a token"
+    lambda m: all(isinstance(g, Decay) for g in decays(m)) and not moves_keys(m),
+    "the decay is not one number a token",
 )
+UNMOVED = Requirement(lambda m: not moves_keys(m), "the gate moves the stored keys")
 UNADMITTED = Requirement(
     lambda m: not admissions(m.gate), "an admission gate looks at the atoms at every token"
 )
@@ -106,7 +109,7 @@ CORRECTS = Requirement(
             isinstance(m.write, Delta)
             and m.write.on == "key"
             and m.write.erase_gate is None
-            and not own_keys(m.write)
+            and not own_keys(m)
         )
         or (
             isinstance(m.write, Descent) and m.write.loss == Squared() and m.write.get_degree() == 1
@@ -157,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             "matrix",
             f"chunkwise ({chunk})",
-            (*MATRIX, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
+            (*MATRIX, UNMOVED, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
             costs.matrix_chunkwise(chunk),
             matrix_chunkwise(chunk),
             note="constant state; matrix products inside a chunk",
@@ -167,7 +170,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "matrix",
         "associative",
-        (*MATRIX, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
+        (*MATRIX, UNMOVED, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
         costs.matrix_associative,
         matrix_associative,
         note="every prefix's matrix at once",

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._errors import SpecError
 from .._types import checked
-from ..spec._facts import one_pair, own_keys, pairs_per_token
+from ..spec._facts import moves_keys, one_pair, own_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
 from ..spec._memory import AbstractMemory, Memory
 from ..spec._number import Log
@@ -190,12 +190,12 @@ def _check_streams(
 ) -> None:
     given = {"erase_keys": erase_keys, "remove_keys": remove_keys}
     for _, leaf, _ in leaves(memory):
-        for name in own_keys(leaf.write):
+        for name in own_keys(leaf):
             if given[name] is None:
                 raise SpecError(
                     f"The memory takes {name}, and got none.",
-                    where=one_pair(leaf.write),
-                    at=name.split("_")[0],
+                    where=leaf if moves_keys(leaf) else one_pair(leaf.write),
+                    at="gate" if moves_keys(leaf) else name.split("_")[0],
                     instead=f"{name}=..., an array like keys.",
                 )
         if isinstance(leaf.write, Repeated):
