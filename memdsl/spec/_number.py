@@ -58,14 +58,8 @@ def interval(number: Any) -> tuple[float, float] | None:
     match number:
         case NumberSum() | NumberProduct():
             left, right = interval(number.left), interval(number.right)
-            if left is None or right is None:
-                return None
-            if isinstance(number, NumberSum):
-                return left[0] + right[0], left[1] + right[1]
-            corners = [0.0 if 0 in (x, y) else x * y for x in left for y in right]
-            return min(corners), max(corners)
-        case Knob():
-            return number.value, number.value
+            both = sum_of if isinstance(number, NumberSum) else product_of
+            return both(left, right)
         case Learned():
             return number.start, number.start
         case InverseRoot():
@@ -77,8 +71,29 @@ def interval(number: Any) -> tuple[float, float] | None:
             return min(ends), max(ends)
         case int() | float():
             return number, number
+        case Source():
+            return number.reach()
         case _:
             return None
+
+
+Interval = tuple[float, float] | None
+"""A least and a greatest number, or `None` where nobody knows them."""
+
+
+def sum_of(left: Interval, right: Interval) -> Interval:
+    """Where a sum is, its terms being in two intervals."""
+    if left is None or right is None:
+        return None
+    return left[0] + right[0], left[1] + right[1]
+
+
+def product_of(left: Interval, right: Interval) -> Interval:
+    """Where a product is, its factors being in two intervals."""
+    if left is None or right is None:
+        return None
+    corners = [0.0 if 0 in (x, y) else x * y for x in left for y in right]
+    return min(corners), max(corners)
 
 
 _SQUASHED = {

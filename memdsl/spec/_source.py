@@ -10,7 +10,17 @@ import jax
 import optax
 
 from .._errors import SpecError
-from ._base import choice, code, described, plain_float, refuse, Spec, whole, written
+from ._base import (
+    as_python_float,
+    choice,
+    code,
+    described,
+    plain_float,
+    refuse,
+    Spec,
+    whole,
+    written,
+)
 
 
 AXES = ("layer", "head", "key_channel", "value_channel")
@@ -29,6 +39,10 @@ class Source(Spec):
     """Whether the value changes from token to token."""
     is_array: ClassVar[bool] = False
     """Whether it stands for a matrix or a vector, which only a feature holds."""
+
+    def reach(self) -> tuple[float, float] | None:
+        """Where it can be when nothing has been trained yet; `None` where nobody knows."""
+        return None
 
     def __add__(self, other: Any) -> Any:
         return NumberSum(self, other) if is_number(other) else NotImplemented
@@ -58,6 +72,19 @@ def _operand() -> Any:
     return dataclasses.field(metadata={"check": check})
 
 
+def _one_or_several() -> Any:
+    def check(spec: Spec, name: str, value: Any) -> None:
+        several: tuple[Any, ...] = value if isinstance(value, tuple) and value else (value,)
+        for one in several:
+            good = isinstance(one, int | float) and not isinstance(one, bool)
+            if not good or not math.isfinite(one):
+                must = "a finite plain number, or a tuple of them"
+                raise refuse(spec, name, must, value, instead=f"{name}=1.0, say.")
+        as_python_float(spec, name, value)
+
+    return dataclasses.field(metadata={"check": check})
+
+
 class Knob(Source):
     """A traced number that is not trained: sweep it without recompiling.
 
@@ -66,7 +93,7 @@ class Knob(Source):
 
     **Arguments:**
 
-    - `value`: where it starts.
+    - `value`: where it starts; a tuple of numbers is one a head of a layer.
 
     **Raises:** `SpecError` where the value is not finite, or outside the range of its slot.
 
@@ -80,8 +107,17 @@ class Knob(Source):
         ```
     """
 
-    value: float = plain_float()
+    value: float | tuple[float, ...] = _one_or_several()
     positional: ClassVar[int] = 1
+
+    @property
+    def per(self) -> str:
+        """Whether it is one number, or one a head."""
+        return "head" if isinstance(self.value, tuple) else "layer"
+
+    def reach(self) -> tuple[float, float]:
+        several = self.value if isinstance(self.value, tuple) else (self.value,)
+        return min(several), max(several)
 
 
 class Learned(Source):
@@ -94,6 +130,7 @@ class Learned(Source):
         a `"value_channel"`.
     - `squash`: `"identity"`, `"exp"`, `"softplus"` or `"sigmoid"`: keeps the number in its range.
     - `floor`: added after the squash.
+    - `name`: what the parameter p is called in files of published layers, if it has a name.
 
     **Raises:** `SpecError` where the squash cannot give `start`.
 
@@ -112,6 +149,7 @@ class Learned(Source):
     per: str = choice(*AXES, default="head")
     squash: str = choice("identity", "exp", "softplus", "sigmoid", default="identity")
     floor: float = plain_float(default=0.0)
+    name: str | None = None
     positional: ClassVar[int] = 1
 
     def __check__(self) -> None:
