@@ -3,7 +3,7 @@
 from . import grow as grow, zoo as zoo
 from ._errors import SpecError as SpecError
 from .cite import cite as cite
-from .io import load as load, save as save
+from .io import load as load, load_published as load_published, save as save
 from .nn import (
     AbstractModule as AbstractModule,
     build as build,

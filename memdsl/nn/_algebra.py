@@ -73,6 +73,7 @@ class Vector(AbstractModule):
         self, x: Array, state: Any, starts: Array | None, mask: Array | None
     ) -> tuple[Any, Array]:
         values = self.values.astype(at_least_single(x.dtype))
+        values = values if self.spec.trainable else jax.lax.stop_gradient(values)
         return state, jnp.broadcast_to(values, (*x.shape[:-1], len(values)))
 
 

@@ -60,7 +60,8 @@ def _(spec: specs.Vector, dims: Dims, given: Shape, vocabulary: int | None, key:
     if isinstance(start, specs.Uniform):
         values = _drawn(start, spec.size, key)
     else:
-        values = jnp.broadcast_to(jnp.asarray(start, jnp.float32), (spec.size,))
+        several = jnp.asarray(start if isinstance(start, tuple) else (start,), jnp.float32)
+        values = jnp.tile(several, spec.size // len(several))
     return Made(algebra.Vector(spec=spec, dims=dims, values=values), Shape(spec.size))
 
 

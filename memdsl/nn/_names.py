@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from ..spec._number import leaves
+from ..spec._number import Knob, Learned, leaves
 from ..spec._slots import slots
+from ._algebra import Vector
 from ._base import AbstractModule
 
 
@@ -16,7 +17,7 @@ _USUAL = {"gain": "weight", "values": ""}
 
 
 def parameter_names(module: AbstractModule) -> list[str | None]:
-    """The name of every array of a layer, in the order of `jax.tree.leaves`; `None` of empty ones.
+    """The name of every trained array of a layer, in the order of `jax.tree.leaves`; `None` of others.
 
     An array of a part of a `Tied` is named after the part, `"q_proj.weight"`; a `Learned` number
     with a name has that name; anything else is named by where it is in the module.
@@ -29,10 +30,12 @@ def _counts(leaf: Any) -> bool:
     return eqx.is_array(leaf) and leaf.size > 0
 
 
-def _name(module: Any, path: tuple[Any, ...]) -> str:
+def _name(module: Any, path: tuple[Any, ...]) -> str | None:
     node: Any = module
     words: list[str] = []
     for index, key in enumerate(path):
+        if isinstance(node, Vector) and not node.spec.trainable:
+            return None
         match key:
             case jax.tree_util.GetAttrKey():
                 word, inner = key.name, getattr(node, key.name)
@@ -43,9 +46,11 @@ def _name(module: Any, path: tuple[Any, ...]) -> str:
         if word == "parts" and isinstance(inner, dict):
             words = []  # a part is named by itself, wherever its Tied is
         elif word == "numbers" and isinstance(inner, dict):
-            own = _learned_name(node.memory, path[index + 1 :])
-            if own is not None:
-                return own
+            number = _number(node.memory, path[index + 1 :])
+            if isinstance(number, Knob):
+                return None
+            if isinstance(number, Learned) and number.name is not None:
+                return number.name
             words.append(word)
         else:
             words.append(_USUAL.get(word, word))
@@ -53,11 +58,10 @@ def _name(module: Any, path: tuple[Any, ...]) -> str:
     return ".".join(word for word in words if word)
 
 
-def _learned_name(memory: Any, path: tuple[Any, ...]) -> str | None:
-    """The name of the `Learned` number at a place among the numbers of a memory, if it has one."""
-    slot, place = path[0].key, path[1].idx
-    number = next(s.number for s in slots(memory) if s.path == slot)
-    return getattr(leaves(number)[place], "name", None)
+def _number(memory: Any, path: tuple[Any, ...]) -> Any:
+    """The source at a place among the numbers of a memory."""
+    number = next(slot.number for slot in slots(memory) if slot.path == path[0].key)
+    return leaves(number)[path[1].idx]
 
 
 def with_parameters(module: AbstractModule, arrays: list[Array | None]) -> AbstractModule:

@@ -17,7 +17,7 @@ from ._feature import (
     Spread,
     Tanh,
 )
-from ._layer import Dense, LayerProduct, LayerSum, Named, Vector
+from ._layer import Dense, LayerProduct, LayerSum, Named, Uniform, Vector
 from ._layer_base import AbstractLayer, Map, Sequence
 from ._number import product_of, sum_of
 from ._source import AXES, Source
@@ -80,12 +80,12 @@ _ANYTHING = (-math.inf, math.inf)
 
 
 def _reach(layer: Any) -> tuple[float, float] | None:
-    """Where what a layer gives can be; `None` where it depends on what has been trained."""
+    """Where what a layer gives can be when nothing has been trained yet."""
     match layer:
         case int() | float():
             return float(layer), float(layer)
         case Vector():
-            return None
+            return _ends(layer.start)
         case Dense():
             return _ANYTHING
         case Named():
@@ -103,6 +103,14 @@ def _reach(layer: Any) -> tuple[float, float] | None:
             return found
         case _:
             return _ANYTHING
+
+
+def _ends(start: Any) -> tuple[float, float]:
+    """Where the numbers of a vector start."""
+    if isinstance(start, Uniform):
+        return start.parameter(start.low), start.parameter(start.high)
+    several = start if isinstance(start, tuple) else (start,)
+    return float(min(several)), float(max(several))
 
 
 def _squashed(feature: AbstractFeature, given: Any) -> tuple[float, float] | None:

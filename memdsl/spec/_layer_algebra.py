@@ -1,6 +1,7 @@
 """Layers of layers, pointwise: sums and products, parts with names, and trained vectors."""
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 from .._errors import SpecError
@@ -174,6 +175,14 @@ class Uniform(Spec):
                 instead="Uniform(1.0, 16.0), say.",
             )
 
+    def parameter(self, value: float) -> float:
+        """The p with `through(p) == value`."""
+        if self.through == "exp":
+            return math.log(value) if value > 0 else -math.inf
+        if self.through == "softplus":
+            return value + math.log(-math.expm1(-value))
+        return value
+
 
 def _start() -> Any:
     def check(spec: Spec, name: str, value: Any) -> None:
@@ -182,20 +191,22 @@ def _start() -> Any:
         if not plain and not listed and not isinstance(value, Uniform):
             must = "a number, a tuple of numbers, or a Uniform"
             raise refuse(spec, name, must, value, instead="start=0.0, say.")
-        if isinstance(value, tuple) and len(value) != vars(spec)["size"]:
-            must = f"of {vars(spec)['size']} numbers, the size"
+        size = vars(spec)["size"]
+        if isinstance(value, tuple) and (not value or size % len(value)):
+            must = f"of a number of numbers that divides the size, {size}"
             raise refuse(spec, name, must, value, instead="as many numbers as the size says.")
 
     return dataclasses.field(default=0.0, metadata={"check": check})
 
 
 class Vector(AbstractLayer):
-    """The same trained vector at every token, whatever x is; in float32 at least.
+    """The same vector at every token, whatever x is, and trained; in float32 at least.
 
     **Arguments:**
 
     - `size`: how long it is.
-    - `start`: a number, a tuple of `size` numbers, or `Uniform(...)`.
+    - `start`: a number, a tuple of numbers, said again until there are `size`, or `Uniform(...)`.
+    - `trainable`: whether it is trained; if not, it stays where it starts.
 
     **Raises:** `SpecError` where an argument is out of range.
 
@@ -213,4 +224,5 @@ class Vector(AbstractLayer):
 
     size: int = whole(at_least=1)
     start: Any = _start()
+    trainable: bool = flag(default=True)
     positional: ClassVar[int] = 1

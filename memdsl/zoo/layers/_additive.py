@@ -9,7 +9,6 @@ from ...spec._feature import (
     Scale,
     Sigmoid,
     Silu,
-    Slice,
     Softmax,
 )
 from ...spec._gate import Decay, DiagonalDecay, ValueDecay
@@ -20,11 +19,11 @@ from ...spec._memory import Memory
 from ...spec._number import InverseRoot, Knob
 from ...spec._read import Evaluate, Normalised
 from ...spec._write import Hebb
-from ._parts import convolved, head_norm, linear, low_rank, MODELS_NORM, X
+from ._parts import convolved, head_norm, linear, low_rank, MODELS_NORM
 
 
 SCALED = Evaluate(scale=InverseRoot("key"))
-ONE = 0.0 * (X >> Slice(0, 1)) + 1.0
+ONE = Vector(1, start=1.0, trainable=False)
 """A key that is always 1."""
 
 

@@ -33,7 +33,7 @@ def mamba(
     bias = Vector(size, start=Uniform(1e-3, 0.1, through="softplus", log=True))
     projected = read_off >> Slice(0, rank) >> linear("dt_proj", size)
     step = Named("step", (projected + Named("dt_proj.bias", bias)) >> Softplus())
-    rates = tuple(math.log(n + 1) for n in range(state)) * size
+    rates = tuple(math.log(n + 1) for n in range(state))
     a = Named("A_log", Vector(size * state, start=rates)) >> Exponential()
     fade = Computed(-1.0 * a * (step >> Spread(state)), per="key_channel", log=True)
     answer = Recall(
