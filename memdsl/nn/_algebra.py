@@ -54,7 +54,7 @@ class Pointwise(AbstractModule):
 
     def _combined(self, left: Any, right: Any) -> Array:
         if isinstance(left, Array) and isinstance(right, Array):
-            dtype = jnp.promote_types(left.dtype, right.dtype)
+            dtype = max(left.dtype, right.dtype, key=lambda dtype: jnp.finfo(dtype).bits)
             left, right = left.astype(dtype), right.astype(dtype)
         return left + right if isinstance(self.spec, LayerSumSpec) else left * right
 
@@ -113,9 +113,9 @@ class Reference(AbstractModule):
 class Once:
     """A part during one run of a `Tied`: of one input it is computed once."""
 
-    def __init__(self, spec: NamedSpec, state: Any):
-        self.spec, self.state = spec, state
-        self.module: Any = None
+    def __init__(self, spec: NamedSpec, part: AbstractModule, state: Any):
+        self.spec, self.part, self.state = spec, part, state
+        self.module: Any = None  # the part, once the parts inside it are in their places
         self.seen: list[tuple[Array, Array]] = []
 
     def run(
@@ -125,7 +125,7 @@ class Once:
         for known, y in self.seen:
             if known is x:
                 return state, y
-        if self.seen and _carries(self.module.init(1)):
+        if self.seen and jax.tree.leaves(self.part.init(1)):
             raise SpecError(
                 f"{self.spec.name} is given two different inputs.",
                 where=self.spec,
@@ -136,10 +136,6 @@ class Once:
         self.state = None if self.state is None else after
         self.seen.append((x, y))
         return state, y
-
-
-def _carries(state: Any) -> bool:
-    return bool(jax.tree.leaves(state))
 
 
 class Tied(AbstractModule):
@@ -158,8 +154,6 @@ class Tied(AbstractModule):
     ) -> tuple[Any, Array]:
         before, states = (None, None) if state is None else state
         begins = starts if starts is None or mask is None else starts & mask
-        if mask is not None:
-            x = jnp.where(mask[:, None], x, 0)
         once: dict[str, Once] = {}
 
         def inserted(node: Any) -> Any:
@@ -167,8 +161,9 @@ class Tied(AbstractModule):
                 return node
             name = node.spec.name
             if name not in once:
-                once[name] = Once(node.spec, None if states is None else states[name])
-                once[name].module = _replaced(self.parts[name], inserted, Reference)
+                part = self.parts[name]
+                once[name] = Once(node.spec, part, None if states is None else states[name])
+                once[name].module = _replaced(part, inserted, Reference)
             return once[name]
 
         after, y = _replaced(self.layer, inserted, Reference).run(x, before, begins, mask)

@@ -34,7 +34,7 @@ def _name(module: Any, path: tuple[Any, ...]) -> str | None:
     node: Any = module
     words: list[str] = []
     for index, key in enumerate(path):
-        if isinstance(node, Vector) and not node.spec.trainable:
+        if _is_fixed(node):
             return None
         match key:
             case jax.tree_util.GetAttrKey():
@@ -56,6 +56,10 @@ def _name(module: Any, path: tuple[Any, ...]) -> str | None:
             words.append(_USUAL.get(word, word))
         node = inner
     return ".".join(word for word in words if word)
+
+
+def _is_fixed(node: Any) -> bool:
+    return isinstance(node, Vector) and not node.spec.trainable
 
 
 def _number(memory: Any, path: tuple[Any, ...]) -> Any:

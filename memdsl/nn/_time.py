@@ -136,8 +136,6 @@ class Recall(AbstractModule):
         self, x: Array, state: RecallState | None, starts: Array | None, mask: Array | None
     ) -> tuple[RecallState | None, Array]:
         begins = starts if starts is None or mask is None else starts & mask
-        if mask is not None:
-            x = jnp.where(mask[:, None], x, 0)
         flat, after = {}, {}
         for name, module in self.streams.items():
             own = None if state is None else state.streams[name]

@@ -110,7 +110,7 @@ class Tied(AbstractLayer):
     """The layer, in which parts of one name are one part, and whose answer has the dtype of x.
 
     A part that is given one input in several places is computed once there; a part that carries
-    something from token to token must be given one input everywhere. Padding enters as zeros.
+    something from token to token must be given one input everywhere.
 
     **Arguments:**
 
