@@ -11,7 +11,7 @@ from .plan import Dims, empty, plan, Rule, RULES, run
 from .spec._facts import own_keys, pairs_per_token
 from .spec._kernel import AbstractKernel
 from .spec._memory import Memory
-from .spec._slots import slots
+from .spec._slots import key_channels, slots
 
 
 def check_kernel(
@@ -109,10 +109,9 @@ def example(memory: Memory, key_size: int, value_size: int, time: int, seed: int
         "values": draw.normal(size=(rows, value_size)),
         "queries": draw.normal(size=(time, key_size)),
     }
-    for name in own_keys(memory.write):
+    for name in own_keys(memory):
         arrays[name] = draw.normal(size=(rows, key_size)) / key_size
-    rank = memory.kernel.rank(key_size)
-    features = int(rank) if rank < 1e9 else key_size
+    features = key_channels(memory, key_size)
     for slot in slots(memory):
         if not slot.time and slot.per not in ("matrix", "state", "key_channel", "value_channel"):
             continue

@@ -22,6 +22,7 @@ SMALL = {
     "hgrn": dict(lower_bound=0.3),
     "hgrn2": dict(head_size=4, lower_bound=0.3),
     "forgetting_attention": dict(heads=2),
+    "path_attention": dict(heads=2, rank=3, qk_norm=True, forget=True),
     "gated_slot_attention": dict(heads=2, slots=3),
     "delta_net": dict(heads=2),
     "gated_delta_net": dict(heads=2, head_size=4),

@@ -112,7 +112,7 @@ def _(spec: specs.Rotary, dims: Dims, given: Shape, vocabulary: int | None, key:
 def _(spec: specs.Recall, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
     found = [leaf for _, leaf, _ in leaves(lower(spec.memory))]
     pairs = max((pairs_per_token(leaf.write) for leaf in found), default=1)
-    wanted = {name.removesuffix("_keys") for leaf in found for name in own_keys(leaf.write)}
+    wanted = {name.removesuffix("_keys") for leaf in found for name in own_keys(leaf)}
     numbers_key, *keys = jax.random.split(key, 6)
     streams, widths = {}, {}
     for name, own in zip(("query", "key", "value", "erase", "remove"), keys, strict=True):
@@ -122,7 +122,7 @@ def _(spec: specs.Recall, dims: Dims, given: Shape, vocabulary: int | None, key:
                 f"The memory {'asks for' if layer is None else 'has no'} {name} keys.",
                 where=spec,
                 at=name,
-                instead=f'{name}=..., a layer, exactly where the write has {name}="own".',
+                instead=f"{name}=..., a layer, exactly where the memory takes {name}_keys.",
             )
         if layer is not None:
             made = make(layer, dims, given, vocabulary, own)

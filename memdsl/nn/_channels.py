@@ -1,6 +1,5 @@
 """How many channels the parts of a memory have, which numbers and features are one of."""
 
-import math
 from collections.abc import Iterator
 
 from ..plan._tree import parts
@@ -8,6 +7,7 @@ from ..spec._facts import pairs_per_token
 from ..spec._feature import AbstractFeature, Then
 from ..spec._kernel import AbstractKernel, Pullback
 from ..spec._memory import AbstractMemory, Mapped, Memory, Transposed
+from ..spec._slots import key_channels
 
 
 def channels(
@@ -15,9 +15,8 @@ def channels(
 ) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """`(path, (key channels, value channels, pairs a token))` of every leaf."""
     if isinstance(memory, Memory):
-        rank = memory.kernel.rank(key_size)
-        key_channels = int(rank) if rank < math.inf else key_size
-        yield prefix, (key_channels, value_size, pairs_per_token(memory.write))
+        wide = key_channels(memory, key_size)
+        yield prefix, (wide, value_size, pairs_per_token(memory.write))
     if isinstance(memory, Transposed):
         key_size, value_size = value_size, key_size
     for name, part in parts(memory):

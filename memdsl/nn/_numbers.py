@@ -99,15 +99,15 @@ def _shape(
 ) -> tuple[int, ...]:
     """The shape of one head's number, without time."""
     prefix = _leaf_of(slot.path, sizes)
-    key_channels, value_channels, _ = sizes.get(prefix or "", (key_size, value_size, 1))
+    of_key, of_value, _ = sizes.get(prefix or "", (key_size, value_size, 1))
     if isinstance(slot.number, Weight):
         size = inputs[slot.path.rpartition(".")[0]]
         rows = slot.number.rows or size
         return (rows,) if slot.number.vector else (rows, size)
     return {
-        "key_channel": (key_channels,),
-        "value_channel": (value_channels,),
-        "state": (key_channels, value_channels),
+        "key_channel": (of_key,),
+        "value_channel": (of_value,),
+        "state": (of_key, of_value),
     }.get(slot.per, ())
 
 

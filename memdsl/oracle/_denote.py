@@ -272,7 +272,7 @@ def _leaf(memory: Memory, numbers: Numbers, stream: Stream, *, is_backwards: boo
             part = let_through(here, pairs[0], query, is_backwards=is_backwards)
             answers[t] = answers[t] + part
         if stream.writes[t]:
-            before, function = function, faded(here, function)
+            before, function = function, faded(here, function, pairs[0].erase_key)
             for j, pair in enumerate(pairs):
                 now, _ = peel(grounded(memory, numbers, t, j))
                 function = written(now, function, function if j else before, pair)

@@ -3,7 +3,16 @@
 from typing import Any
 
 from ..spec._facts import one_pair
-from ..spec._gate import admissions, Decay, DiagonalDecay, forgets, Reset, ValueDecay
+from ..spec._gate import (
+    admissions,
+    Decay,
+    DiagonalDecay,
+    forgets,
+    Householder,
+    KeyDecay,
+    Reset,
+    ValueDecay,
+)
 from ..spec._memory import Memory
 from ..spec._read import Normalised
 from ..spec._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
@@ -13,7 +22,13 @@ from ._prepare import kept_size
 
 def meaning(m: Memory) -> str:
     """The memory's recurrence in one line."""
-    fades = {Decay: "f ← α f", DiagonalDecay: "f ← diag(α) f", ValueDecay: "f ← f · α"}
+    fades = {
+        Decay: "f ← α f",
+        DiagonalDecay: "f ← diag(α) f",
+        ValueDecay: "f ← f · α",
+        KeyDecay: "kᵢ ← diag(α) kᵢ",
+        Householder: "kᵢ ← (I − β w wᵀ) kᵢ",
+    }
     lines = [fades[type(g)] for g in forgets(m.gate) if type(g) in fades]
     if any(isinstance(g, Reset) for g in forgets(m.gate)):
         lines.insert(0, "f ← 0 at starts")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._memory import Memory
-from ..spec._slots import slots
+from ..spec._slots import key_channels, slots
 from ._dims import Dims
 from ._plan import plan
 from ._rule import Rule
@@ -103,12 +103,12 @@ def _call(
     """A function of keys, values, queries and signals over heads, and arrays to call it with."""
     pairs, random = pairs_per_token(memory.write), jax.random.key(0)
     shapes: list[tuple[int, ...]] = [(length * pairs, key), (length * pairs, value), (length, key)]
-    streams = own_keys(memory.write)
+    streams = own_keys(memory)
     shapes += [(length * pairs, key)] * len(streams)
     known = [slot for slot in slots(memory) if slot.time or slot.per in ("matrix", "state")]
     for slot in known:
         rows = length * (pairs if slot.path.startswith("write.") else 1)
-        sizes = {"time": rows, "key": int(min(memory.kernel.rank(key), 1e9)), "value": value}
+        sizes = {"time": rows, "key": key_channels(memory, key), "value": value}
         sizes |= {"features": sizes["key"], "in": key}
         shapes.append(tuple(sizes[axis] for axis in slot.axes))
     arrays = []

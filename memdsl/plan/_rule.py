@@ -13,10 +13,12 @@ from ._dims import Dims
 
 
 class Requirement(NamedTuple):
-    """What a rule needs of a memory, and what to tell the user where it is missing."""
+    """What a rule needs of a memory, and what to tell the user where it is missing or there."""
 
     holds: Callable[[Memory], bool]
     otherwise: str
+    because: str = ""
+    """The reason for the rule, where it is worth saying."""
 
 
 class Cost(NamedTuple):
@@ -77,3 +79,7 @@ class Rule:
     def objections(self, memory: Memory) -> tuple[str, ...]:
         """Why the rule cannot run a memory; empty where it can."""
         return tuple(need.otherwise for need in self.requires if not need.holds(memory))
+
+    def because(self) -> str:
+        """Why the rule can run the memories that it can, in words."""
+        return ", ".join(need.because for need in self.requires if need.because)

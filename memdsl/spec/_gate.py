@@ -18,6 +18,11 @@ from ._gate_base import (
     Arrival as Arrival,
 )
 from ._number import Number, number, NumberProduct, NumberSum
+from ._transport import (
+    AbstractTransport as AbstractTransport,
+    Householder as Householder,
+    KeyDecay as KeyDecay,
+)
 
 
 class Keep(AbstractForget):
@@ -268,6 +273,11 @@ def parts(gate: AbstractGate) -> tuple[AbstractGate, ...]:
 def forgets(gate: AbstractGate) -> tuple[AbstractForget, ...]:
     """The parts that act on the stored function."""
     return tuple(g for g in parts(gate) if isinstance(g, AbstractForget))
+
+
+def transports(gate: AbstractGate) -> tuple[AbstractTransport, ...]:
+    """The parts that move the stored keys."""
+    return tuple(g for g in parts(gate) if isinstance(g, AbstractTransport))
 
 
 def admissions(gate: AbstractGate) -> tuple[AbstractAdmission, ...]:

@@ -107,7 +107,7 @@ class Recall(AbstractLayer):
 
     - `memory`: one head's memory; every head has its own state, and its own learned numbers.
     - `query`, `key`, `value`: layers that give the streams, each as wide as its heads together.
-    - `erase`, `remove`: the further keys of a write that has them (`Delta(erase="own")`).
+    - `erase`, `remove`: the further keys of a memory that takes them, such as `Delta(erase="own")`.
     - `heads`: how many heads.
     - `key_size`: of one head; by default the width of the queries over `heads`.
     - `value_size`: of one head; by default the width of the values over `heads` (and pairs).

@@ -22,7 +22,6 @@ from collections.abc import Callable
 
 from ...spec._layer import Tied
 from ._additive import (
-    forgetting_attention as forgetting_attention,
     gated_slot_attention as gated_slot_attention,
     gla as gla,
     hgrn as hgrn,
@@ -30,6 +29,10 @@ from ._additive import (
     linear_attention as linear_attention,
     retnet as retnet,
     simple_gla as simple_gla,
+)
+from ._attention import (
+    forgetting_attention as forgetting_attention,
+    path_attention as path_attention,
 )
 from ._delta import (
     comba as comba,

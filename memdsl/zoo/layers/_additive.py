@@ -12,7 +12,7 @@ from ...spec._feature import (
     Softmax,
 )
 from ...spec._gate import Decay, DiagonalDecay, ValueDecay
-from ...spec._kernel import Dot, Exp
+from ...spec._kernel import Dot
 from ...spec._layer import LayerSum, Named, Norm, Recall, Rotary, Tied, Vector
 from ...spec._layer_base import AbstractLayer
 from ...spec._memory import Memory
@@ -155,31 +155,6 @@ def hgrn2(model: int, head_size: int = 128, lower_bound: float | None = None) ->
         heads=model // head_size,
     )
     return Tied(answer >> Named("g_norm", Norm(epsilon=MODELS_NORM)) >> linear("o_proj", model))
-
-
-def forgetting_attention(model: int, heads: int = 16, qk_norm: bool = True) -> Tied:
-    """Softmax attention whose logits fade by `sum logsigmoid(W x + b)`, gated by a sigmoid.
-
-    Queries and keys are normed head by head, each channel with a gain of its own.
-
-    Lin et al. 2025; `ForgettingAttention` of flash-linear-attention with its output gate, without
-    its grouped keys.
-    """
-
-    def stream(name: str) -> AbstractLayer:
-        projected = linear(f"{name}_proj", model)
-        norm = Named(f"{name}_norm", Norm(epsilon=MODELS_NORM, groups=heads))
-        return projected >> norm if qk_norm else projected
-
-    fade = Decay(Computed(linear("f_proj", heads, bias=True) >> LogSigmoid(), log=True))
-    answer = Recall(
-        Memory(Exp(InverseRoot("key") * Dot()), Hebb(), fade, read=Normalised()),
-        query=stream("q"),
-        key=stream("k"),
-        value=linear("v_proj", model),
-        heads=heads,
-    )
-    return Tied(answer * (linear("g_proj", model) >> Sigmoid()) >> linear("o_proj", model))
 
 
 def gated_slot_attention(model: int, heads: int = 4, slots: int = 64) -> Tied:
