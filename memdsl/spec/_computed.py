@@ -63,6 +63,11 @@ class Computed(Source):
         found = _reach(self.layer)
         return found if found is None or not self.log else (_exp(found[0]), _exp(found[1]))
 
+    def within(self, at_most: float, log: bool) -> str:
+        squash = "Sigmoid()" if at_most == 1 else "Softplus()"
+        also = ", or with log=True one that ends in LogSigmoid()" if log else ""
+        return f"a layer that ends in {squash}{also}."
+
 
 def _exp(x: float) -> float:
     return math.exp(x) if x < 700 else math.inf

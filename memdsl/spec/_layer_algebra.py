@@ -170,8 +170,8 @@ class Uniform(Spec):
                 f"Nothing is uniform between {self.low} and {self.high} here.",
                 where=self,
                 at="low",
-                why='The low end is not above the high one, and above 0 for "exp", "softplus" and '
-                "log.",
+                why='The low end may not be above the high one, and must be above 0 for "softplus" '
+                'and log, and at least 0 for "exp".',
                 instead="Uniform(1.0, 16.0), say.",
             )
 
@@ -193,7 +193,7 @@ def _start() -> Any:
             raise refuse(spec, name, must, value, instead="start=0.0, say.")
         size = vars(spec)["size"]
         if isinstance(value, tuple) and (not value or size % len(value)):
-            must = f"of a number of numbers that divides the size, {size}"
+            must = f"of as many numbers as divide the size, {size}"
             raise refuse(spec, name, must, value, instead="as many numbers as the size says.")
 
     return dataclasses.field(default=0.0, metadata={"check": check})

@@ -30,6 +30,14 @@ class AbstractLayer(Spec):
 
     example: ClassVar[str] = "Layer(memory) or Dense(64)"
 
+    @classmethod
+    def suggestion(cls, value: Any) -> str:
+        from ._memory_base import AbstractMemory
+
+        if isinstance(value, AbstractFeature):
+            return f"Map({value!r})."
+        return f"Layer({value!r})." if isinstance(value, AbstractMemory) else f"{cls.example}."
+
     def __rshift__(self, other: "AbstractLayer | AbstractFeature") -> "Sequence":
         return Sequence((*_flat(self), *_flat(other)))
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from .._errors import SpecError
 from ._base import as_python_float, code, described, fields_of, refuse, Spec
+from ._schedule import Schedule as Schedule
 from ._source import (
     AXES as AXES,
     FromInput as FromInput,
@@ -23,7 +24,6 @@ from ._source import (
     Log as Log,
     NumberProduct as NumberProduct,
     NumberSum as NumberSum,
-    Schedule as Schedule,
     Source as Source,
 )
 
@@ -263,10 +263,9 @@ def _check_range(
         must = str(bounds)
         found_text = f"it is {value!r}" if plain else f"{code(value)} is {found[0]!r}"
     instead = bounds.instead()
-    if any(isinstance(leaf, FromInput) for leaf in leaves(value)):
-        safe = "sigmoid" if bounds.at_most == 1 else "softplus"
-        instead = f'FromInput("{safe}").'
-        instead = 'FromInput("sigmoid") or FromInput("dt").' if log else instead
+    sources = [leaf for leaf in leaves(value) if isinstance(leaf, Source)]
+    safe = [leaf.within(bounds.at_most, log) for leaf in sources]
+    instead = next((text for text in safe if text is not None), instead)
     raise SpecError(
         f"{slot} must be {must}, and {found_text}.",
         where=spec,
