@@ -76,6 +76,7 @@ from .spec._feature import (
     Taylor as Taylor,
     Total as Total,
     Weight as Weight,
+    Wide as Wide,
 )
 from .spec._gate import (
     AbstractAdmission as AbstractAdmission,

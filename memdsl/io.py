@@ -3,9 +3,11 @@ of published layers."""
 
 import contextlib
 import dataclasses
+import inspect
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from .nn import AbstractModule, build
 from .nn._names import parameter_names, with_parameters
 from .plan import Dims
 from .spec._json import from_json, to_json
+from .spec._layer import Tied
 from .zoo import layers as published
 
 
@@ -119,7 +122,8 @@ def load_published(
     - `name`: of a function of `md.zoo.layers`.
     - `path`: the file.
     - `prefix`: only tensors whose names begin with it are read, without it.
-    - `dims`: the sizes; by default the width of the input is `options["model"]`.
+    - `dims`: the sizes; by default the width of the input is `options["model"]`. A layer of `rwkv7`
+        after the first takes twice that.
     - `dtype`: of the parameters.
     - `**options`: what the function takes: sizes, and what else the layer was trained with.
 
@@ -150,7 +154,7 @@ def load_published(
         raise SpecError(
             f"There is no published layer {name!r}.", instead=f"one of {', '.join(known)}."
         )
-    spec = known[name](**options)
+    spec = _spec(known[name], options)
     module = build(
         spec, dims or Dims(model=options.get("model")), key=jax.random.key(0), dtype=dtype
     )
@@ -162,6 +166,18 @@ def load_published(
     _compare(name, os.fspath(path), prefix, tensors, arrays)
     chosen = [None if n is None else tensors[n].reshape(arrays[n].shape) for n in names]
     return with_parameters(module, [None if a is None else a.astype(dtype) for a in chosen])
+
+
+def _spec(function: Callable[..., Tied], options: dict[str, Any]) -> Tied:
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise SpecError(
+            f"{function.__name__} cannot be made: {error}.",
+            instead=f"what md.zoo.layers.{function.__name__}{signature} takes.",
+        ) from error
+    return function(**options)
 
 
 def _tensors(path: str | os.PathLike[str]) -> dict[str, Array]:

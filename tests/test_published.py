@@ -141,6 +141,22 @@ def test_no_tokens_change_no_state():
         assert jnp.array_equal(a, b)
 
 
+def test_a_stack_of_published_layers():
+    spec = md.Repeat(md.Residual(md.Norm() >> L.rwkv6(MODEL, **SMALL["rwkv6"])), 2)
+    dims = md.Dims(model=MODEL)
+    stack = md.build(spec, dims, key=jax.random.key(0), dtype=jnp.float64)
+    x = jax.random.normal(jax.random.key(2), (TIME, MODEL), jnp.float64)
+
+    @fast
+    def both(x):
+        tokens = jax.lax.scan(lambda *turn: stack.step(*turn), stack.init(), x)[1]
+        return tokens, stack(x)
+
+    tokens, whole = both(x)
+    assert jnp.allclose(tokens, whole, rtol=1e-9, atol=1e-12)
+    assert jnp.any(stack.stacked.layer.layers[1].parts["r_proj.linear"].weight[0] != 0)
+
+
 def test_saved_and_loaded(tmp_path):
     layer = make("gated_delta_net")
     md.save(tmp_path / "layer", layer)
@@ -212,6 +228,10 @@ def test_what_a_published_file_must_hold(tmp_path):
         load(arrays, heads=4)
     with pytest.raises(md.SpecError, match="no published layer 'linear_attn'"):
         load(arrays, "linear_attn")
+    with pytest.raises(md.SpecError, match="cannot be made: missing a required argument"):
+        md.load_published("linear_attention", path, heads=2)
+    with pytest.raises(md.SpecError, match="There are 8 numbers, and not 16"):
+        md.load_published("rwkv7", path, model=MODEL, **SMALL["rwkv7"])
     path.write_bytes(b"hello")
     with pytest.raises(md.SpecError, match="is no safetensors file"):
         md.load_published("linear_attention", path, model=MODEL, heads=2)

@@ -16,6 +16,7 @@ from ._feature import (
     Softplus,
     Spread,
     Tanh,
+    Wide,
 )
 from ._layer import Dense, LayerProduct, LayerSum, Named, Uniform, Vector
 from ._layer_base import AbstractLayer, Map, Sequence
@@ -119,7 +120,7 @@ def _ends(start: Any) -> tuple[float, float]:
 
 
 def _squashed(feature: AbstractFeature, given: Any) -> tuple[float, float] | None:
-    if isinstance(feature, Identity | Slice | Spread):
+    if isinstance(feature, Identity | Slice | Spread | Wide):
         return given
     if isinstance(feature, Scale):
         return product_of((feature.factor, feature.factor), given)

@@ -24,6 +24,7 @@ from ._feature_pointwise import (
     Spread as Spread,
     Tanh as Tanh,
     Total as Total,
+    Wide as Wide,
 )
 from ._feature_random import RandomFourier as RandomFourier
 from ._feature_trained import Hedgehog as Hedgehog, Linear as Linear, Weight as Weight

@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from .._errors import SpecError
+from .._types import at_least_single
 from ._base import refuse, sort, Spec, whole
 from ._feature_base import AbstractFeature
 
@@ -107,6 +109,26 @@ class Exponential(AbstractFeature):
         return jnp.exp(x)
 
 
+class Wide(AbstractFeature):
+    """`x` in single precision at least: before what half precision would make too coarse, as a decay.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> md.Wide()(jnp.ones(2, jnp.bfloat16)).dtype
+        dtype('float32')
+
+        ```
+    """
+
+    keeps_sign: ClassVar[bool] = True
+
+    def __call__(self, x: Any) -> Any:
+        return x.astype(at_least_single(x.dtype))
+
+
 class Slice(AbstractFeature):
     """The numbers from `start` to `stop`, which is left out: a part of a packed projection.
 
@@ -139,7 +161,8 @@ class Slice(AbstractFeature):
         return x[self.start : self.stop]
 
     def size(self, in_size: int) -> int:
-        return min(self.stop, in_size) - min(self.start, in_size)
+        _check_inside(self, self.stop, in_size)
+        return self.stop - self.start
 
 
 class Only(AbstractFeature):
@@ -174,10 +197,24 @@ class Only(AbstractFeature):
         places = jnp.arange(len(x))
         return jnp.where((places >= self.start) & (places < self.stop), x, 0)
 
+    def size(self, in_size: int) -> int:
+        _check_inside(self, self.stop, in_size)
+        return in_size
+
 
 def _check_ends(spec: Spec, start: int, stop: int) -> None:
     if stop <= start:
         raise refuse(spec, "stop", "above start", stop, instead=f"stop={start + 1}, say.")
+
+
+def _check_inside(spec: Spec, stop: int, in_size: int) -> None:
+    if stop > in_size:
+        raise SpecError(
+            f"There are {in_size} numbers, and not {stop}.",
+            where=spec,
+            at="stop",
+            instead="a wider input, or a part of it.",
+        )
 
 
 class Spread(AbstractFeature):

@@ -10,6 +10,7 @@ from ...spec._feature import (
     Sigmoid,
     Silu,
     Softmax,
+    Wide,
 )
 from ...spec._gate import Decay, DiagonalDecay, ValueDecay
 from ...spec._kernel import Dot
@@ -19,7 +20,7 @@ from ...spec._memory import Memory
 from ...spec._number import InverseRoot, Knob
 from ...spec._read import Evaluate, Normalised
 from ...spec._write import Hebb
-from ._parts import convolved, head_norm, linear, low_rank, MODELS_NORM
+from ._parts import convolved, EPSILON, head_norm, linear, low_rank
 
 
 SCALED = Evaluate(scale=InverseRoot("key"))
@@ -77,7 +78,9 @@ def gla(
     Yang et al. 2024; `GatedLinearAttention` of flash-linear-attention.
     """
     key, value = int(expand_key * model), int(expand_value * model)
-    log_decay = low_rank("gk_proj", gate_rank, key, bias=True) >> LogSigmoid() >> Scale(1 / 16)
+    log_decay = (
+        low_rank("gk_proj", gate_rank, key, bias=True) >> Wide() >> LogSigmoid() >> Scale(1 / 16)
+    )
     gate = DiagonalDecay(Computed(log_decay, per="key_channel", log=True))
     answer = Recall(
         Memory(Dot(), Hebb(), gate, read=SCALED),
@@ -97,7 +100,7 @@ def simple_gla(model: int, heads: int = 4) -> Tied:
 
     `SimpleGatedLinearAttention` of flash-linear-attention; Dao and Gu 2024 for the memory.
     """
-    log_decay = linear("gk_proj", heads, bias=True) >> LogSigmoid() >> Scale(1 / 16)
+    log_decay = linear("gk_proj", heads, bias=True) >> Wide() >> LogSigmoid() >> Scale(1 / 16)
     gate = Decay(Computed(log_decay, log=True))
     answer = Recall(
         Memory(Dot(), Hebb(), gate, read=SCALED),
@@ -112,7 +115,7 @@ def simple_gla(model: int, heads: int = 4) -> Tied:
 
 def _bounded_forget(size: int, lower_bound: float | None) -> AbstractLayer:
     """`lambda + (1 - lambda) sigmoid(W x)`, lambda being trained elsewhere, once for all layers."""
-    squashed = linear("f_proj", size) >> Sigmoid()
+    squashed = linear("f_proj", size) >> Wide() >> Sigmoid()
     if lower_bound is None:
         return squashed
     floor = Named("lower_bound", Vector(size, start=lower_bound))
@@ -134,7 +137,7 @@ def hgrn(model: int, lower_bound: float | None = None) -> Tied:
         key=ONE,
         value=(1.0 - forget) * (linear("i_proj", model) >> Silu()),
     )
-    normed = answer >> Named("g_norm", Norm(epsilon=MODELS_NORM))
+    normed = answer >> Named("g_norm", Norm(epsilon=EPSILON))
     return Tied(normed * (linear("g_proj", model) >> Silu()) >> linear("o_proj", model))
 
 
@@ -154,7 +157,7 @@ def hgrn2(model: int, head_size: int = 128, lower_bound: float | None = None) ->
         value=linear("i_proj", model),
         heads=model // head_size,
     )
-    return Tied(answer >> Named("g_norm", Norm(epsilon=MODELS_NORM)) >> linear("o_proj", model))
+    return Tied(answer >> Named("g_norm", Norm(epsilon=EPSILON)) >> linear("o_proj", model))
 
 
 def gated_slot_attention(model: int, heads: int = 4, slots: int = 64) -> Tied:
@@ -166,7 +169,9 @@ def gated_slot_attention(model: int, heads: int = 4, slots: int = 64) -> Tied:
     Zhang et al. 2024; `GatedSlotAttention` of flash-linear-attention.
     """
     size = heads * slots
-    log_forget = Named("log_forget", linear("f_proj", size) >> LogSigmoid() >> Scale(1 / 8))
+    log_forget = Named(
+        "log_forget", linear("f_proj", size) >> Wide() >> LogSigmoid() >> Scale(1 / 8)
+    )
     written = Named("written", 1.0 - (log_forget >> Exponential()))
     fit = Recall(
         Memory(Dot(), Hebb(), ValueDecay(Computed(log_forget, per="value_channel", log=True))),
@@ -182,5 +187,5 @@ def gated_slot_attention(model: int, heads: int = 4, slots: int = 64) -> Tied:
         value=linear("v_proj", model) >> Silu(),
         heads=heads,
     )
-    normed = answer >> Silu() >> Named("g_norm", Norm(epsilon=MODELS_NORM))
+    normed = answer >> Silu() >> Named("g_norm", Norm(epsilon=EPSILON))
     return Tied(normed >> linear("o_proj", model))

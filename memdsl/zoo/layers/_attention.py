@@ -1,7 +1,7 @@
 """Published layers that are softmax attention with something more."""
 
 from ...spec._computed import Computed
-from ...spec._feature import LogSigmoid, Scale, Sigmoid, Silu
+from ...spec._feature import LogSigmoid, Scale, Sigmoid, Silu, Wide
 from ...spec._gate import Decay, Householder
 from ...spec._kernel import Dot, Exp
 from ...spec._layer import Named, Norm, Recall, ShortConvolution, Tied
@@ -10,7 +10,7 @@ from ...spec._memory import Memory
 from ...spec._number import InverseRoot
 from ...spec._read import Normalised
 from ...spec._write import Hebb
-from ._parts import head_norm, linear, low_rank, MODELS_NORM, sigmoid, unit
+from ._parts import EPSILON, head_norm, linear, low_rank, sigmoid, unit
 
 
 SOFTMAX = Memory(Exp(InverseRoot("key") * Dot()), Hebb(), read=Normalised())
@@ -27,10 +27,10 @@ def forgetting_attention(model: int, heads: int = 16, qk_norm: bool = True) -> T
 
     def stream(name: str) -> AbstractLayer:
         projected = linear(f"{name}_proj", model)
-        norm = Named(f"{name}_norm", Norm(epsilon=MODELS_NORM, groups=heads))
+        norm = Named(f"{name}_norm", Norm(epsilon=EPSILON, groups=heads))
         return projected >> norm if qk_norm else projected
 
-    fade = Decay(Computed(linear("f_proj", heads, bias=True) >> LogSigmoid(), log=True))
+    fade = Decay(Computed(linear("f_proj", heads, bias=True) >> Wide() >> LogSigmoid(), log=True))
     answer = Recall(
         SOFTMAX.replace(gate=fade),
         query=stream("q"),
@@ -63,7 +63,7 @@ def path_attention(
     gate = Householder(sigmoid(linear("bt_proj", heads, bias=True), scale=2.0))
     if forget:
         scale = Scale((model // heads) ** -0.5)
-        fading = linear("g_proj", heads, bias=True) >> LogSigmoid() >> scale
+        fading = linear("g_proj", heads, bias=True) >> Wide() >> LogSigmoid() >> scale
         gate = gate @ Decay(Computed(fading, log=True))
     answer = Recall(
         SOFTMAX.replace(gate=gate),

@@ -1,7 +1,7 @@
 """Published layers whose memory corrects what it recalls: the delta family, and MesaNet."""
 
 from ...spec._computed import Computed
-from ...spec._feature import L2Norm, LogSigmoid, Sigmoid, Silu, Spread
+from ...spec._feature import L2Norm, LogSigmoid, Sigmoid, Silu, Spread, Wide
 from ...spec._gate import Decay, DiagonalDecay
 from ...spec._kernel import Dot
 from ...spec._layer import Named, Recall, Tied, Vector
@@ -177,7 +177,7 @@ def mesa_net(model: int, heads: int = 16, head_size: int = 128) -> Tied:
     Von Oswald et al. 2025; `MesaNet` of flash-linear-attention without its optional gate.
     """
     size = heads * head_size
-    fade = Decay(Computed(linear("a_proj", heads, bias=True) >> LogSigmoid(), log=True))
+    fade = Decay(Computed(linear("a_proj", heads, bias=True) >> Wide() >> LogSigmoid(), log=True))
     strength = Learned(1.0, per="key_channel", squash="softplus", floor=0.25, name="lambda_params")
     write = Ridge(strength, rate=sigmoid(linear("b_proj", heads, bias=True)))
     answer = Recall(

@@ -3,14 +3,24 @@
 import math
 
 from ...spec._computed import Computed
-from ...spec._feature import Exponential, Grouped, Identity, L2Norm, Sigmoid, Silu, Softplus, Spread
+from ...spec._feature import (
+    Exponential,
+    Grouped,
+    Identity,
+    L2Norm,
+    Sigmoid,
+    Silu,
+    Softplus,
+    Spread,
+    Wide,
+)
 from ...spec._layer import Dense, Named, Norm, ShortConvolution, Uniform, Vector
 from ...spec._layer_base import AbstractLayer, Map
 
 
 X = Map(Identity())
 """The input itself."""
-MODELS_NORM = 1e-5
+EPSILON = 1e-5
 """The epsilon of their norms."""
 
 
@@ -39,7 +49,7 @@ def unit(layer: AbstractLayer, heads: int) -> AbstractLayer:
 
 def head_norm(name: str, heads: int) -> Named:
     """Root-mean-square norm of every head, with one gain for all of them."""
-    return Named(name, Norm(epsilon=MODELS_NORM, groups=heads, shared_gain=True))
+    return Named(name, Norm(epsilon=EPSILON, groups=heads, shared_gain=True))
 
 
 def step_size(rate: AbstractLayer, size: int) -> AbstractLayer:
@@ -61,7 +71,7 @@ def dt_gate(rate: AbstractLayer, heads: int) -> Computed:
 
 def sigmoid(layer: AbstractLayer, per: str = "head", scale: float = 1.0) -> Computed:
     """A number between 0 and `scale`."""
-    squashed = layer >> Sigmoid()
+    squashed = layer >> Wide() >> Sigmoid()
     return Computed(squashed if scale == 1 else scale * squashed, per=per)
 
 

@@ -17,6 +17,7 @@ from ...spec._feature import (
     Spread,
     Tanh,
     Total,
+    Wide,
 )
 from ...spec._gate import DiagonalDecay
 from ...spec._kernel import Dot
@@ -26,7 +27,7 @@ from ...spec._memory import Memory
 from ...spec._number import Learned
 from ...spec._read import Before
 from ...spec._write import Delta, Hebb
-from ._parts import linear, MODELS_NORM, ramp, ROOT_E, X, zigzag
+from ._parts import EPSILON, linear, ramp, ROOT_E, X, zigzag
 
 
 def _lora(
@@ -85,7 +86,7 @@ def rwkv6(
         value=projected("v", 3, model),
         heads=heads,
     )
-    gated = (answer >> _group_norm(heads, MODELS_NORM)) * (projected("g", 4, model) >> Silu())
+    gated = (answer >> _group_norm(heads, EPSILON)) * (projected("g", 4, model) >> Silu())
     return Tied(gated >> linear("o_proj", model, start=start, gain=gain))
 
 
@@ -145,7 +146,9 @@ def rwkv7(
         k * vector("k_k", tuple(0.71 - 0.1 * u for u in line)) >> Grouped(L2Norm(1e-24), heads),
     )
     written = Named("written", k * (1.0 + (a - 1.0) * vector("k_a", 1.02)))
-    fading = stream("w", 0.9) >> _lora("w_lora", ranks[0], model, Tanh(), decays) >> Sigmoid()
+    fading = (
+        stream("w", 0.9) >> _lora("w_lora", ranks[0], model, Tanh(), decays) >> Wide() >> Sigmoid()
+    )
     gate = DiagonalDecay(Computed(-ROOT_E * fading, per="key_channel", log=True))
     answer = Recall(
         Memory(Dot(), Delta(1.0, recall="previous", erase="own", remove="own"), gate),
@@ -156,7 +159,7 @@ def rwkv7(
         remove=asked * a,
         heads=heads,
     )
-    normed = answer >> _group_norm(heads, head_size * MODELS_NORM, ((layer + 1) / layers) ** 0.7)
+    normed = answer >> _group_norm(heads, head_size * EPSILON, ((layer + 1) / layers) ** 0.7)
     fit = r * written * vector("r_k", -0.04) >> Grouped(Total(), heads) >> Spread(head_size)
     out = stream("g", 0.2) >> _lora("g_lora", ranks[3], model, Sigmoid(), None)
     return Tied((normed + fit * v) * out >> linear("o_proj", model, start="zeros"))

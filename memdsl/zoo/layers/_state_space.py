@@ -9,7 +9,7 @@ from ...spec._kernel import Dot
 from ...spec._layer import Named, Norm, Recall, ShortConvolution, Tied, Uniform, Vector
 from ...spec._memory import Memory
 from ...spec._write import Hebb
-from ._parts import linear, log_decay, MODELS_NORM, step_size
+from ._parts import EPSILON, linear, log_decay, step_size
 
 
 def mamba(
@@ -81,4 +81,4 @@ def mamba2(
     )
     skipped = answer + x * (Named("D", Vector(heads, start=1.0)) >> Spread(head_size))
     gated = skipped * (packed >> Slice(0, size) >> Silu())
-    return Tied(gated >> Named("norm", Norm(epsilon=MODELS_NORM)) >> linear("out_proj", model))
+    return Tied(gated >> Named("norm", Norm(epsilon=EPSILON)) >> linear("out_proj", model))
