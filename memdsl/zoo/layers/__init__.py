@@ -2,7 +2,8 @@
 
 Every function returns a spec with the published start of its parameters, whose parts have the
 published names, so that `md.load_published` finds its weights. `catalogue()` lists them by name.
-`model` is the width of the layer's input and output.
+`model` is the width of the layer's input and output. A published *model* may start its projections
+anew, as with a normal distribution of deviation 0.02; here is what a layer alone starts with.
 
 ??? example
 

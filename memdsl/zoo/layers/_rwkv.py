@@ -108,7 +108,8 @@ def rwkv7(
     `sigmoid(W2 W1 x_v + b)`: the input is x and v_first side by side, `2 model` wide.
 
     `ranks` are of the decay, of a, of the value and of the gate; `layer` of `layers` sets where
-    parameters start. The published start has a unit key within 1e-12 instead of 1e-6.
+    parameters start. Implementations differ in the epsilon of the unit key, which is 1e-12 here, and
+    1e-6 where norms are fused.
 
     Peng et al. 2025; `RWKV7Attention` of flash-linear-attention.
     """
