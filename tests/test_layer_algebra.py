@@ -208,7 +208,7 @@ def test_widths_that_do_not_fit_are_said_at_build_time(wrong, said):
         (lambda: md.Rotary(3), "3 is odd"),
         (lambda: md.Dense(3) + md.Relu(), r"\+ joins layers and plain numbers"),
         (lambda: md.Named("", md.Dense(3)), "named by a text"),
-        (lambda: md.Vector(4, start=(1.0, 2.0, 3.0)), "divides the size, 4"),
+        (lambda: md.Vector(4, start=(1.0, 2.0, 3.0)), "divide the size, 4"),
         (lambda: md.Uniform(2.0, 1.0), "Nothing is uniform between 2.0 and 1.0"),
         (lambda: md.Uniform(0.0, 1.0, log=True), "Nothing is uniform between 0.0 and 1.0"),
         (lambda: md.Slice(3, 3), "must be above start"),
