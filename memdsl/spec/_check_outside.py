@@ -4,6 +4,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import code
+from ._computed import Computed
 from ._facts import is_solved, moves_keys, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
@@ -131,7 +132,7 @@ def check_grown(spec: Any) -> None:
             instead="Novelty(...) or Coherence(...), which look at keys.",
         )
     for slot in slots(memory):
-        if any(isinstance(leaf, FromInput) for leaf in leaves(slot.number)):
+        if any(isinstance(leaf, FromInput | Computed) for leaf in leaves(slot.number)):
             raise SpecError(
                 f"A growing layer has no token to read {code(slot.name)} off.",
                 where=memory,

@@ -6,15 +6,16 @@ Every function returns a spec; nothing here is special. `catalogue()` lists them
 import inspect
 from collections.abc import Callable
 
-from .spec._capacity import AddToNearest, Budget, Smallest, Window
-from .spec._feature import EluPlusOne, L2Norm
-from .spec._gate import Coherence, Decay, DiagonalDecay, Novelty
-from .spec._kernel import Dot, Exp, Pullback
-from .spec._memory import AbstractMemory, Chained, Memory
-from .spec._number import FromInput, InverseRoot, Learned
-from .spec._radial import RBF
-from .spec._read import Before, Evaluate, Normalised
-from .spec._write import Delta, Hebb, Ridge
+from ..spec._capacity import AddToNearest, Budget, Smallest, Window
+from ..spec._feature import EluPlusOne, L2Norm
+from ..spec._gate import Coherence, Decay, DiagonalDecay, Novelty
+from ..spec._kernel import Dot, Exp, Pullback
+from ..spec._memory import AbstractMemory, Chained, Memory
+from ..spec._number import FromInput, InverseRoot, Learned
+from ..spec._radial import RBF
+from ..spec._read import Before, Evaluate, Normalised
+from ..spec._write import Delta, Hebb, Ridge
+from . import layers as layers
 
 
 def linear_attention() -> Memory:
