@@ -15,7 +15,15 @@ SHOWN = {
     "03_kernel_filters": r"QKLMS .* 90 atoms.*kernel_filters\.png",
     "04_growing_digits": r"\n    1 .*\n    5 +0\.\d+ +0\.9[5-9]\d\d +898 ",
     "05_your_own_kernel": r"log cosh +mean error 0\.1.*chosen: +matrix / running sum",
+    "06_every_memory": r"delta_net +0\.\d+.*picture: every_memory\.png",
+    "07_language_model": r"bits a character of a part.*The :keyword:`for` statement .",
 }
+
+FEW = {
+    "06_every_memory": ["--memory", "delta_net", "softmax", "--steps", "4"],
+    "07_language_model": ["--steps", "3", "--write", "5"],
+}
+"""Less of what takes long."""
 
 
 def test_every_example_is_here():
@@ -32,6 +40,6 @@ def test_example_runs(
 ):
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [name])
+    monkeypatch.setattr("sys.argv", [name, *FEW.get(name, [])])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert re.search(SHOWN[name], capsys.readouterr().out, flags=re.DOTALL)

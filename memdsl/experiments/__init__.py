@@ -39,6 +39,7 @@ from ._language import (
 )
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
+    Questions as Questions,
     RECALL_MEMORIES as RECALL_MEMORIES,
     recall_memory as recall_memory,
     recall_model as recall_model,
