@@ -6,15 +6,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._errors import SpecError
 from .._types import at_least_single
-from ..plan._tree import parts
+from ..plan._tree import leaves as leaves_of, parts
 from ..spec._facts import pairs_per_token
 from ..spec._feature import AbstractFeature, Then, Weight
 from ..spec._kernel import AbstractKernel, Pullback
-from ..spec._memory import AbstractMemory, Mapped, Memory, Transposed
+from ..spec._loss import After
+from ..spec._memory import AbstractMemory, Mapped, Memory, Network, Transposed
 from ..spec._number import FromInput, Knob, Learned, leaves, Log, Schedule
 from ..spec._slots import evaluate, Slot, slots
 
@@ -27,6 +29,8 @@ def channels(
         rank = memory.kernel.rank(key_size)
         key_channels = int(rank) if rank < math.inf else key_size
         yield prefix, (key_channels, value_size, pairs_per_token(memory.write))
+    if isinstance(memory, Network):
+        yield prefix, (key_size, value_size, 1)
     if isinstance(memory, Transposed):
         key_size, value_size = value_size, key_size
     for name, part in parts(memory):
@@ -55,6 +59,13 @@ def feature_sizes(
 
     if isinstance(memory, Memory):
         yield from kernels(memory.kernel, key_size, f"{prefix}kernel")
+    if isinstance(memory, Network):
+        yield from inside(memory.after, value_size, f"{prefix}after")
+    loss = vars(vars(memory).get("write", memory)).get("loss")
+    path = f"{prefix}write.loss"
+    while isinstance(loss, After):
+        yield from inside(loss.feature, value_size, f"{path}.feature")
+        loss, path = loss.loss, f"{path}.loss"
     if isinstance(memory, Mapped):
         yield from inside(memory.feature, value_size, f"{prefix}feature")
     if isinstance(memory, Transposed):
@@ -69,14 +80,21 @@ def init_numbers(
     """The parameters of every number, by path: one entry a leaf of its sum or product."""
     sizes = dict(channels(memory, key_size, value_size))
     inputs = dict(feature_sizes(memory, key_size, value_size))
+    found = ((f"{p}." if p else "", leaf) for p, leaf, _ in leaves_of(memory))
+    networks = {prefix: leaf for prefix, leaf in found if isinstance(leaf, Network)}
     made: dict[str, tuple[Any, ...]] = {}
     for slot in slots(memory):
         shape = _shape(slot, sizes, inputs, key_size, value_size)
+        network = networks.get(_leaf_of(slot.path, sizes) or "")
         several = _pairs(slot, sizes)
         parameters = []
         for leaf in leaves(slot.number):
             key, own = jax.random.split(key)
-            parameters.append(_init_leaf(leaf, slot, heads, shape, several, model, own))
+            if network is not None and slot.per == "parameters":
+                key_channels, value_channels, _ = sizes[_leaf_of(slot.path, sizes) or ""]
+                parameters.append(_init_network(network, leaf, heads, key_channels, value_channels))
+            else:
+                parameters.append(_init_leaf(leaf, slot, heads, shape, several, model, own))
         made[slot.path] = tuple(parameters)
     return made
 
@@ -135,6 +153,17 @@ def _init_leaf(
             return None
         case _:
             return None  # a plain float inside a sum or product
+
+
+def _init_network(network: Network, leaf: Learned, heads: int, key: int, value: int) -> Array:
+    """A network a head: the one that its seed draws, the next seeds for the other heads."""
+    drawn = [
+        network.replace(seed=network.seed + head).start(key, value)
+        for head in range(1 if leaf.per == "layer" else heads)
+    ]
+    return leaf.start * jnp.broadcast_to(
+        jnp.asarray(np.stack(drawn), jnp.float32), (heads, len(drawn[0]))
+    )
 
 
 def _init_projection(leaf: FromInput, heads: int, width: int, model: int, key: Array) -> Any:
@@ -199,15 +228,13 @@ def evaluate_numbers(
 def _leaf_value(
     leaf: Any, parameter: Any, x: Array, heads: int, steps: Array, slot: Slot, pairs: int
 ) -> Any:
-    wide = {"key_channel", "value_channel"}
+    wide, whole = {"key_channel", "value_channel"}, {"state", "parameters"}
     match leaf:
         case Knob():
             value = jax.lax.stop_gradient(parameter)
             return _over_heads(value, heads, slot)
         case Learned():
-            value = (
-                parameter if slot.per == "state" else leaf.floor + _SQUASH[leaf.squash](parameter)
-            )
+            value = parameter if slot.per in whole else leaf.floor + _SQUASH[leaf.squash](parameter)
             value = value if value.ndim else jnp.broadcast_to(value, (heads,))
             value = value[:, None] if slot.per in wide and value.ndim == 1 else value
             return value[:, None] if slot.time else value

@@ -5,17 +5,19 @@ matrix products unless said otherwise; `floats` counts what goes through memory.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
-from ..spec._facts import degree, is_solved
+from ..spec._facts import degree, is_solved, one_pair
 from ..spec._gate import DiagonalDecay, forgets
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Memory, Network
+from ..spec._write import Descent
 from ._dims import Dims
 from ._rule import Cost
 
 
-CostOf = Callable[[Memory, Dims, bool], Cost]
+CostOf = Callable[[Any, Dims, bool], Cost]
 
 
 def sizes(m: Memory, dims: Dims) -> tuple[int, int, int]:
@@ -54,6 +56,23 @@ def matrix_associative(m: Memory, dims: Dims, training: bool) -> Cost:
     """Every prefix's matrix, several times over."""
     time, r, v = sizes(m, dims)
     return Cost(8 * time * r * v, (24 if training else 8) * time * r * v, 8)
+
+
+def parameters(m: Leaf, dims: Dims) -> int:
+    """How many numbers the function has: of a network, or of a matrix."""
+    if isinstance(m, Network):
+        return m.count(dims.key or 64, dims.value or 64)
+    _, r, v = sizes(m, dims)
+    return r * v
+
+
+def network_recurrent(m: Network, dims: Dims, training: bool) -> Cost:
+    """Three passes over the parameters a pair, one a read; training keeps them at every token."""
+    time, size, write = dims.time or 1024, parameters(m, dims), one_pair(m.write)
+    pairs = write.window * write.steps if isinstance(write, Descent) else 1
+    stored = 8 if training else 0
+    flops = (4 if training else 1) * 2 * (3 * pairs + 2) * time * size
+    return Cost(flops, stored * time * size, 4 * time)
 
 
 def gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:

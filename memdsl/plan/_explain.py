@@ -1,6 +1,6 @@
 """A page about a memory: what it means, how it will run, and why not otherwise."""
 
-from ..spec._memory import AbstractMemory
+from ..spec._memory import AbstractMemory, Memory
 from ..spec._number import FromInput, Knob, Learned, leaves as number_leaves, Schedule
 from ..spec._slots import Slot, slots
 from ._dims import Dims
@@ -70,10 +70,12 @@ def _leaf(choice: Choice, chosen: Plan, dims: Dims) -> list[str]:
     memory = choice.memory
     shape, floats = state_shape(memory, choice.rule.representation, dims)
     size = _bytes(4 * floats * dims.heads)
-    constant = "constant in time" if choice.rule.representation != "buffer" else _growth(choice)
+    constant = "constant in time"
+    if choice.rule.representation == "buffer" and isinstance(memory, Memory):
+        constant = _growth(memory)
     rows = [
         _row("meaning", meaning(memory)),
-        _row("kernel", kernel_line(memory, dims)),
+        _row("kernel" if isinstance(memory, Memory) else "function", kernel_line(memory, dims)),
         _row(
             "types",
             f"key {dims.key}, value {dims.value}, heads {dims.heads}, time {dims.time}",
@@ -90,8 +92,8 @@ def _leaf(choice: Choice, chosen: Plan, dims: Dims) -> list[str]:
     return rows
 
 
-def _growth(choice: Choice) -> str:
-    bounded = choice.memory.capacity.slots() < 1e18
+def _growth(memory: Memory) -> str:
+    bounded = memory.capacity.slots() < 1e18
     return "bounded by its capacity" if bounded else "growing with time"
 
 

@@ -36,13 +36,9 @@ from . import _costs as costs
 from ._rule import Requirement, Rule
 
 
-def _not_defined_yet(m: Memory) -> bool:
-    muon = isinstance(m.write, Descent) and m.write.orthogonalise
-    return not muon and not has_nonlinear_retention(m)
-
-
 LINEAR = Requirement(
-    _not_defined_yet, "orthogonalised steps and nonlinear retentions have no execution yet"
+    lambda m: not has_nonlinear_retention(m),
+    "what is read is not linear in what is stored: a retention stands between",
 )
 FINITE = Requirement(lambda m: is_finite(m.kernel), "the kernel has infinitely many features")
 NO_ATOMS = Requirement(
@@ -54,9 +50,9 @@ SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix")
 ATOMS = Requirement(
     lambda m: not needs_matrix(m), "a part of the memory speaks of the coordinates of a matrix"
 )
-MATRIX = (FINITE, NO_ATOMS, UNSOLVED, LINEAR)
-GRAM = (FINITE, NO_ATOMS, SOLVED, LINEAR)
-BUFFER = (ATOMS, LINEAR)
+MATRIX = (FINITE, NO_ATOMS, UNSOLVED)
+GRAM = (FINITE, NO_ATOMS, SOLVED)
+BUFFER = (ATOMS,)
 
 
 def _one_rate(m: Memory) -> bool:
@@ -141,7 +137,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             "matrix",
             f"chunkwise ({chunk})",
-            (*MATRIX, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
+            (*MATRIX, LINEAR, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
             costs.matrix_chunkwise(chunk),
             matrix_chunkwise(chunk),
             note="constant state; matrix products inside a chunk",
@@ -151,10 +147,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "matrix",
         "associative",
-        (*MATRIX, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
+        (*MATRIX, LINEAR, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
         costs.matrix_associative,
         matrix_associative,
         note="every prefix's matrix at once",
+    ),
+    Rule(
+        "network",
+        "recurrent",
+        (),
+        costs.network_recurrent,
+        recurrent,
+        note="constant state; a gradient of the network a token",
     ),
     Rule(
         "gram",

@@ -9,6 +9,7 @@ from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Memory, Network, Transposed
 from ._number import FromInput, leaves
+from ._read import bonus_of
 from ._slots import slots
 from ._write import Descent, Hebb, Reweight
 
@@ -72,6 +73,27 @@ def check_network(spec: Network) -> None:
             at="gate",
             why="It has neither atoms nor channels of keys; its parameters fade together.",
             instead="Decay(...), Reset() or Keep().",
+        )
+    if spec.write.orthogonalise and spec.bias:
+        raise SpecError(
+            "An orthogonalised step is of matrices, and a bias is none.",
+            where=spec,
+            at="write",
+            instead="bias=False; or orthogonalise=False.",
+        )
+    if bonus_of(spec.read) is not None:
+        raise SpecError(
+            "A bonus weighs the channels of a key against a query, and a network has no kernel.",
+            where=spec,
+            at="read",
+            instead="Before(...) without a bonus.",
+        )
+    if spec.initial is not None and spec.initial.per.endswith("channel"):
+        raise SpecError(
+            "A learned initial network is all its parameters, not one number per channel.",
+            where=spec,
+            at="initial",
+            instead='Learned(), one network a head; or Learned(per="layer").',
         )
     if spec.read.needs_mass() or spec.read.top() is not None:
         raise SpecError(

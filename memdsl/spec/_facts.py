@@ -4,18 +4,9 @@ import math
 from typing import Any
 
 from ._capacity import All, Budget, LeaveOneOut, Window
-from ._gate import (
-    admissions,
-    Decay,
-    DiagonalDecay,
-    forgets,
-    LqNorm,
-    Simplex,
-    SoftThreshold,
-    ValueDecay,
-)
+from ._gate import AbstractRetention, admissions, Decay, DiagonalDecay, forgets, ValueDecay
 from ._kernel import AbstractKernel
-from ._memory import Memory
+from ._memory import Leaf, Memory, Network
 from ._read import Backwards
 from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
 
@@ -68,10 +59,20 @@ def decays(memory: Memory) -> tuple[Any, ...]:
     )
 
 
+def retention(memory: Leaf) -> AbstractRetention | None:
+    """The gate that acts on the numbers of the matrix one by one, if there is one."""
+    return next((g for g in forgets(memory.gate) if isinstance(g, AbstractRetention)), None)
+
+
 def has_nonlinear_retention(memory: Memory) -> bool:
     """Whether the gate acts on the numbers of the matrix one by one, not on the function."""
-    kinds = SoftThreshold | LqNorm | Simplex
-    return any(isinstance(g, kinds) for g in forgets(memory.gate))
+    return retention(memory) is not None
+
+
+def descends(memory: Leaf) -> bool:
+    """Whether the write is a descent that remembers more than the function, or trains a network."""
+    write = one_pair(memory.write)
+    return isinstance(write, Descent) and (isinstance(memory, Network) or not write.is_plain())
 
 
 def needs_matrix(memory: Memory) -> bool:
