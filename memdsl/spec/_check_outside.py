@@ -4,7 +4,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import code
-from ._facts import is_solved, needs_atoms
+from ._facts import has_nonlinear_retention, is_solved, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Memory, Network, Transposed
@@ -130,6 +130,14 @@ def check_grown(spec: Any) -> None:
             where=memory,
             at="read" if memory.read.is_before() else "initial",
             instead="a plain read, and the base for what there is at the start.",
+        )
+    if has_nonlinear_retention(memory):
+        raise SpecError(
+            f"A growing layer does not know {memory.gate!r}.",
+            where=memory,
+            at="gate",
+            why="It is written once a batch, and a retention acts on a matrix once a token.",
+            instead="Decay(...), which is weight decay.",
         )
     if any(isinstance(gate, Surprise) for gate in admissions(memory.gate)):
         raise SpecError(

@@ -23,7 +23,12 @@ CASES: dict[str, Case] = {
     **_descents.CASES,
     **_pieces.CASES,
 }
-NOTES: dict[str, str] = {**_matrices.NOTES, **_atoms.NOTES, **_pieces.NOTES}
+NOTES: dict[str, str] = {
+    **_matrices.NOTES,
+    **_atoms.NOTES,
+    **_descents.NOTES,
+    **_pieces.NOTES,
+}
 """What of a file is said in another way than by a memory, and why; of a file without a case, why."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 Plans = tuple[Using, ...]
