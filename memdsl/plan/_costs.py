@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ..spec._facts import degree, is_solved, one_pair
+from ..spec._facts import degree, has_nonlinear_retention, is_solved, one_pair
 from ..spec._gate import DiagonalDecay, forgets
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._write import Descent
@@ -73,6 +73,30 @@ def network_recurrent(m: Network, dims: Dims, training: bool) -> Cost:
     stored = 8 if training else 0
     flops = (4 if training else 1) * 2 * (3 * pairs + 2) * time * size
     return Cost(flops, stored * time * size, 4 * time)
+
+
+def matrix_minibatch(m: Memory, dims: Dims, training: bool) -> Cost:
+    """Products with the minibatch and the matrix; the matrix of every token where it is not linear."""
+    time, r, v = sizes(m, dims)
+    chunk, many = _minibatch(m), 4 if training else 1
+    one, floats = 4 * chunk * (r + v) + 6 * r * v, 4 * (r + v) + r * v / chunk
+    if has_nonlinear_retention(m) or (isinstance(m.write, Descent) and m.write.orthogonalise):
+        one, floats = one + 4 * chunk * r * v, floats + 4 * r * v
+    return Cost(many * one * time, many * floats * time, many * (-(-time // chunk) + chunk))
+
+
+def network_minibatch(m: Network, dims: Dims, training: bool) -> Cost:
+    """As many products as token by token, of whole minibatches; the parameters of every token."""
+    one = network_recurrent(m, dims, training)
+    time, size, chunk = dims.time or 1024, parameters(m, dims), _minibatch(m)
+    many = 4 if training else 1
+    mixed = many * 2 * chunk * time * size
+    return Cost(one.flops + mixed, many * 3 * time * size, 4 * (-(-time // chunk) + chunk))
+
+
+def _minibatch(m: Leaf) -> int:
+    write = one_pair(m.write)
+    return write.minibatch if isinstance(write, Descent) else 1
 
 
 def gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:

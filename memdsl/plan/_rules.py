@@ -10,6 +10,7 @@ from ..run._buffer import (
 )
 from ..run._gram import gram_chunkwise, is_batched
 from ..run._matrix import matrix_associative, matrix_chunkwise
+from ..run._minibatch import minibatch
 from ..run._recurrent import recurrent
 from ..spec._capacity import All, Window
 from ..spec._facts import (
@@ -24,6 +25,7 @@ from ..spec._facts import (
     needs_matrix,
     own_keys,
     pairs_per_token,
+    retention,
 )
 from ..spec._gate import admissions, Decay, ValueDecay
 from ..spec._loss import Squared
@@ -117,6 +119,21 @@ BOUNDLESS = Requirement(
 PER_PAIR = Requirement(lambda m: degree(m.write) < 2, "the write is a descent with a memory")
 
 
+IN_MINIBATCHES = Requirement(
+    lambda m: isinstance(m.write, Descent) and m.write.minibatch > 1,
+    "errors are of the latest function: no minibatch has one function of its own",
+)
+ONE_ERROR = Requirement(
+    lambda m: not isinstance(m.write, Descent) or m.write.window == 1,
+    "a token descends a whole window of pairs",
+)
+UNSETTLED = Requirement(
+    lambda m: not getattr(retention(m), "settles", False),
+    "a retention moves the matrix after every token",
+)
+MINIBATCH = (IN_MINIBATCHES, ONE_ERROR, WHOLE_DECAY, UNSETTLED)
+
+
 def _core(m: Memory) -> Memory:
     return peel(m)[0]
 
@@ -151,6 +168,22 @@ RULES: tuple[Rule, ...] = (
         costs.matrix_associative,
         matrix_associative,
         note="every prefix's matrix at once",
+    ),
+    Rule(
+        "matrix",
+        "minibatch",
+        (*MATRIX, *MINIBATCH, FORWARDS),
+        costs.matrix_minibatch,
+        minibatch,
+        note="constant state; the errors of a minibatch together",
+    ),
+    Rule(
+        "network",
+        "minibatch",
+        MINIBATCH,
+        costs.network_minibatch,
+        minibatch,
+        note="constant state; the gradients of a minibatch together",
     ),
     Rule(
         "network",

@@ -52,7 +52,7 @@ def is_solved(memory: Memory) -> bool:
     return isinstance(memory.write, Ridge)
 
 
-def decays(memory: Memory) -> tuple[Any, ...]:
+def decays(memory: Leaf) -> tuple[Any, ...]:
     """The decays of the gate."""
     return tuple(
         g for g in forgets(memory.gate) if isinstance(g, Decay | DiagonalDecay | ValueDecay)
