@@ -60,6 +60,7 @@ def feature_sizes(
     if isinstance(memory, Memory):
         yield from kernels(memory.kernel, key_size, f"{prefix}kernel")
     if isinstance(memory, Network):
+        yield from inside(memory.before, key_size, f"{prefix}before")
         yield from inside(memory.after, value_size, f"{prefix}after")
     loss = vars(vars(memory).get("write", memory)).get("loss")
     path = f"{prefix}write.loss"

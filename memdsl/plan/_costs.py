@@ -89,9 +89,8 @@ def network_minibatch(m: Network, dims: Dims, training: bool) -> Cost:
     """As many products as token by token, of whole minibatches; the parameters of every token."""
     one = network_recurrent(m, dims, training)
     time, size, chunk = dims.time or 1024, parameters(m, dims), _minibatch(m)
-    many = 4 if training else 1
-    mixed = many * 2 * chunk * time * size
-    return Cost(one.flops + mixed, many * 3 * time * size, 4 * (-(-time // chunk) + chunk))
+    floats = (6 if training else 3) * time * size
+    return Cost(one.flops + 2 * chunk * time * size, floats, 4 * (-(-time // chunk) + chunk))
 
 
 def _minibatch(m: Leaf) -> int:

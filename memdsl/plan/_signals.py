@@ -118,7 +118,7 @@ def signal_shape(
         rank = memory.kernel.rank(key_size)
         sizes["key"] = sizes["features"] = int(rank) if rank < 1e9 else key_size
     if isinstance(slot.number, Weight):
-        inside = slot.path.startswith("kernel")
+        inside = slot.path.startswith(("kernel", "before"))
         size = key_size if inside else value_size
         own = size if slot.number.rows is None else slot.number.rows
         return (own,) if slot.number.vector else (own, size)

@@ -45,7 +45,8 @@ class Network(AbstractMemory):
 
         θ <- gate θ;   θ <- θ - rate dloss(f_θ(k), v)/dθ;   y = f_θ(q)
 
-    with everything else that a `Descent` may do, and `f_θ(x) = [x +] after(W_n act(... W_1 x + b_1))`.
+    with everything else that a `Descent` may do, and `f_θ(x) = [x +] after(g(before(x)))`, where g is
+    `W_2 act(W_1 x + b_1) + b_2`, say.
 
     **Arguments:**
 
@@ -55,7 +56,8 @@ class Network(AbstractMemory):
     - `read`: `Evaluate`, or `Before` of it.
     - `activation`: between two maps: `"gelu"` (by tanh), `"silu"`, `"relu"` or `"tanh"`.
     - `bias`: whether the maps have one.
-    - `after`: what the output goes through, such as `LayerNorm()`. What it trains is trained from
+    - `before`: what keys and queries go through, such as `L2Norm()`.
+    - `after`: what the output goes through, such as `LayerNorm()`. What the two train is trained from
         outside, not by the write.
     - `residual`: whether the input is added to the output, which is then as wide.
     - `initial`: `Learned()` for a trained start, or `None` for one that is drawn from `seed`: normal
@@ -86,6 +88,7 @@ class Network(AbstractMemory):
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
     activation: str = choice(*_ACTIVATIONS, default="gelu")
     bias: bool = flag(default=True)
+    before: AbstractFeature = sort(AbstractFeature, default=Identity())
     after: AbstractFeature = sort(AbstractFeature, default=Identity())
     residual: bool = flag()
     initial: Learned | None = initial_state("parameters")
@@ -99,7 +102,7 @@ class Network(AbstractMemory):
 
     def maps(self, key_size: int, value_size: int) -> Iterator[tuple[int, int]]:
         """`(in, out)` of every map, from the key to the value."""
-        sizes = (key_size, *self.widths, value_size)
+        sizes = (self.before.size(key_size), *self.widths, value_size)
         return itertools.pairwise(sizes)
 
     def count(self, key_size: int, value_size: int) -> int:
@@ -144,7 +147,7 @@ class Network(AbstractMemory):
 
     def answer(self, parameters: Any, x: Any, value_size: int) -> Any:
         """`f_θ(x)`, `[value]`, for a grounded network."""
-        y, place = x, 0
+        y, place = self.before(x), 0
         for index, (rows, columns) in enumerate(self.maps(len(x), value_size)):
             y = y if index == 0 else _ACTIVATIONS[self.activation](y)
             y = y @ parameters[place : place + rows * columns].reshape(rows, columns)

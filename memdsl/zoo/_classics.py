@@ -1,20 +1,14 @@
-"""The classics, one expression each: read this file to learn what a published memory is.
+"""The classics, one expression each: read this file to learn what a published memory is."""
 
-Every function returns a spec; nothing here is special. `catalogue()` lists them by name.
-"""
-
-import inspect
-from collections.abc import Callable
-
-from .spec._capacity import AddToNearest, Budget, Smallest, Window
-from .spec._feature import EluPlusOne, L2Norm
-from .spec._gate import Coherence, Decay, DiagonalDecay, Novelty
-from .spec._kernel import Dot, Exp, Pullback
-from .spec._memory import AbstractMemory, Chained, Memory
-from .spec._number import FromInput, InverseRoot, Learned
-from .spec._radial import RBF
-from .spec._read import Before, Evaluate, Normalised
-from .spec._write import Delta, Hebb, Ridge
+from ..spec._capacity import AddToNearest, Budget, Smallest, Window
+from ..spec._feature import EluPlusOne, L2Norm
+from ..spec._gate import Coherence, Decay, DiagonalDecay, Novelty
+from ..spec._kernel import Dot, Exp, Pullback
+from ..spec._memory import AbstractMemory, Chained, Memory
+from ..spec._number import FromInput, InverseRoot, Learned
+from ..spec._radial import RBF
+from ..spec._read import Before, Evaluate, Normalised
+from ..spec._write import Delta, Hebb, Ridge
 
 
 def linear_attention() -> Memory:
@@ -274,12 +268,3 @@ def sliding_window_ridge() -> Memory:
 def _gaussian() -> Pullback:
     """`exp(-|k - q|^2 / (2 s^2))` on unit vectors, s trained and starting at 8^-1/2."""
     return RBF(scale=Learned(0.35355, squash="exp")).pullback(L2Norm())
-
-
-def catalogue() -> dict[str, Callable[[], AbstractMemory]]:
-    """Every memory of this file by name."""
-    return {
-        name: function
-        for name, function in globals().items()
-        if inspect.isfunction(function) and not name.startswith("_") and name != "catalogue"
-    }
