@@ -95,8 +95,6 @@ def test_every_rule_is_due_somewhere():
         *(spec for some in LISTS.values() for spec in some.values()),
         md.zoo.softmax().replace(gate=md.Decay(0.9)),
         md.Memory(md.RBF(), md.Ridge(), capacity=md.Budget(9, md.LeaveOneOut())),
-        md.Memory(md.Dot(), md.Descent(orthogonalise=True), md.LqNorm(3.0)),
-        md.Network(md.Descent()),
         md.Dot().pullback(md.Hedgehog()),
         grown,
     ]

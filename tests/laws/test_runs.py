@@ -36,6 +36,11 @@ CORE = {
     "mesa": md.Memory(md.Dot(), LISTS["write"]["mesa"], DECAY),
     "momentum": md.Memory(md.Dot(), LISTS["write"]["titans"], DECAY),
     "omega": md.Memory(md.RBF(), LISTS["write"]["omega"], DECAY),
+    "minibatch": md.Memory(md.Dot(), LISTS["write"]["minibatch"], DECAY),
+    "network": md.Network(
+        md.Descent(rate=md.FromInput("sigmoid"), minibatch=2, gain=md.FromInput("sigmoid")),
+        gate=DECAY,
+    ),
     "softmax": md.Memory(LISTS["kernel"]["root"], read=md.Normalised()),
     "sliding": md.Memory(
         LISTS["kernel"]["root"], gate=DECAY, capacity=md.Window(2, sinks=1), read=md.Normalised()
