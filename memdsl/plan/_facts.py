@@ -4,6 +4,7 @@ from typing import Any
 
 from ..spec._facts import descends, one_pair, retention
 from ..spec._gate import (
+    AbstractRetention,
     admissions,
     Decay,
     DiagonalDecay,
@@ -38,7 +39,7 @@ def meaning(m: Leaf) -> str:
     lines.append(_written(m))
     gate = retention(m)
     if gate is not None:
-        lines.append(_RETAINED.get(type(gate), f"S by {gate!r}"))
+        lines.append(_retained(gate))
     if admissions(m.gate):
         lines[-1] += " if admitted"
     lines.append(_read(m))
@@ -47,11 +48,17 @@ def meaning(m: Leaf) -> str:
     return ";   ".join(lines)
 
 
-_RETAINED = {
-    SoftThreshold: "S ← sign(S) max(|S| − γ, 0)",
-    LqNorm: "S = ∇(½‖A‖q²), A what is stepped",
-    Simplex: "S = softmax of what is stepped",
-}
+def _retained(gate: AbstractRetention) -> str:
+    match gate:
+        case SoftThreshold():
+            return "S ← sign(S) max(|S| − γ, 0)"
+        case LqNorm():
+            exact = gate.form == "exact"
+            return f"S = {'∇½‖A‖ₚ²' if exact else 'A / ‖A‖^(q−2)'}, A being stepped"
+        case Simplex():
+            return "S = softmax(log S)"
+        case _:
+            return f"S by {gate!r}"
 
 
 def _written(m: Leaf) -> str:
