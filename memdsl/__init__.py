@@ -3,6 +3,7 @@
 from . import grow as grow, zoo as zoo
 from ._errors import SpecError as SpecError
 from .cite import cite as cite
+from .explain import explain as explain
 from .io import load as load, save as save
 from .nn import (
     AbstractModule as AbstractModule,
@@ -14,7 +15,6 @@ from .plan import (
     Dims as Dims,
     empty as empty,
     evaluate as evaluate,
-    explain as explain,
     machine as machine,
     measure as measure,
     Plan as Plan,
@@ -75,7 +75,9 @@ from .spec._gate import (
     Coherence as Coherence,
     Decay as Decay,
     DiagonalDecay as DiagonalDecay,
+    Householder as Householder,
     Keep as Keep,
+    KeyDecay as KeyDecay,
     LqNorm as LqNorm,
     Never as Never,
     Novelty as Novelty,

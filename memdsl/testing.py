@@ -110,7 +110,7 @@ def example(memory: Leaf, key_size: int, value_size: int, time: int, seed: int) 
         "values": draw.normal(size=(rows, value_size)),
         "queries": draw.normal(size=(time, key_size)),
     }
-    for name in own_keys(memory.write):
+    for name in own_keys(memory):
         arrays[name] = draw.normal(size=(rows, key_size)) / key_size
     whole = ("matrix", "state", "parameters", "key_channel", "value_channel")
     for slot in slots(memory):

@@ -1,7 +1,19 @@
 """What every test stands on: double precision, no silent promotion, reproducible keys."""
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
+
+
+# Most of the time goes into compiling programs that run once: let LLVM think less about them. The
+# optimisations of XLA itself, which decide what is computed in which order, stay as they are.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+    ]
+)
 
 import jax
 import pytest

@@ -21,7 +21,7 @@ from memdsl.spec._feature import Weight
 from memdsl.spec._gate import forgets
 from memdsl.spec._memory import Mapped, Transposed
 from memdsl.spec._number import leaves as number_leaves
-from memdsl.spec._slots import peel, slots
+from memdsl.spec._slots import key_channels, peel, slots
 
 
 KEY, VALUE, TIME = 3, 2, 6
@@ -136,6 +136,8 @@ GATES: dict[str, Any] = {
     "diagonal": md.DiagonalDecay(md.FromInput("sigmoid", per="key_channel")),
     "of_values": md.ValueDecay(md.FromInput("sigmoid", per="value_channel")),
     "both": md.Decay(0.9) @ md.ValueDecay(0.7) @ md.DiagonalDecay(0.8),
+    "key_decay": md.KeyDecay(md.FromInput("sigmoid", per="key_channel")),
+    "householder": md.Decay(0.9) @ md.Householder(0.6) @ md.KeyDecay(0.8),
     "reset": md.Reset() @ md.Decay(0.7),
     "soft": md.Decay(0.9) @ md.SoftThreshold(0.02),
     "mirror": md.LqNorm(3.0) @ md.Decay(from_input),
@@ -194,6 +196,9 @@ COMPOSITES: dict[str, Any] = {
             md.Schedule("linear_schedule", init_value=0.8, end_value=0.1, transition_steps=4)
         ),
     ),
+    "wall": _softmax.replace(gate=md.KeyDecay(md.FromInput("sigmoid", per="key_channel"))),
+    "path": _softmax.replace(gate=md.Householder(from_input) @ md.Decay(0.9)),
+    "initial_householder": _dot.replace(initial=md.Learned(), gate=md.Householder(from_input)),
     "zero": md.Zero() + _dot,
     "hybrid": _softmax.replace(capacity=md.Window(3)) + _dot,
     "scaled": 0.5 * _dot + md.FromInput("sigmoid", per="value_channel") * _rbf,
@@ -331,7 +336,7 @@ def inputs(
         "queries": normal(time, key),
     }
     for _, leaf in leaves:
-        for name in own_keys(leaf.write):
+        for name in own_keys(leaf):
             made[name] = normal(time * pairs, key)
         if any(isinstance(gate, md.Reset) for gate in forgets(leaf.gate)):
             made["starts"] = jnp.asarray(generator.random(time) < 0.3)
@@ -349,7 +354,7 @@ def inputs(
             sizes["key"] = feature.size(k)
             sizes["features"] = int(min(peeled.kernel.rank(sizes["key"]), 1000))
             if ".strength" in slot.path or "gate." in slot.path:
-                sizes["key"] = sizes["features"]
+                sizes["key"] = key_channels(part, k)
         if isinstance(part, md.Network):
             sizes["parameters"] = part.count(k, v)
         if isinstance(part, Mapped) or ".loss." in slot.path or "after." in slot.path:

@@ -170,6 +170,8 @@ _gates = _one_of(
     st.sampled_from([md.Keep(), md.Reset(), md.Always(), md.Never()]),
     st.builds(md.Decay, _fading),
     st.builds(md.DiagonalDecay, _fading),
+    st.builds(md.KeyDecay, _fading),
+    st.builds(md.Householder, st.floats(0.0, 2.0)),
     st.builds(md.ValueDecay, _fading),
     st.builds(md.SoftThreshold, static),
     st.builds(md.LqNorm, st.floats(1.1, 4), _choices("exact", "miras")),

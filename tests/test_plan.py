@@ -94,8 +94,12 @@ def test_explain_is_the_page_of_a_plan():
         "64 features, κ(k,k) = 1",
         "key 64, value 64, heads 8, time 4096",
         "8 × (64 × 64) float32   128 KiB a sequence, constant in time",
+        "because  the kernel has finitely many features, the write is affine in what it recalls",
         "needs an additive write: this one reads what it writes",
-        'rate          FromInput("sigmoid")   read off the token, per head',
+        'rate = FromInput("sigmoid")             read off the token, per head',
+        # four projections of 512 × 512, β of 8 × 512 + 8, α of the same with 8 more, a norm of 64
+        "1 056 856 parameters   key, query, value, norm, output, rate, log_decay",
+        "cite       schlag2021linear, yang2024parallelizing, yang2024gated",
     ):
         assert line in page
     assert "growing with time" in md.explain(zoo.softmax())

@@ -242,7 +242,7 @@ def build_layer(spec: Layer, dims: Dims, key: Array) -> MemoryLayer:
     plan(memory, dataclasses.replace(own, time=own.time or 64))  # an illegal memory is refused here
     found = [leaf for _, leaf, _ in leaves(memory)]
     pairs = max((pairs_per_token(leaf.write) for leaf in found), default=1)
-    streams = {name for leaf in found for name in own_keys(leaf.write)}
+    streams = {name for leaf in found for name in own_keys(leaf)}
     widths = {"query": heads * key_size, "key": pairs * heads * key_size}
     widths["value"] = pairs * heads * value_size
     for name in ("erase", "remove"):

@@ -18,7 +18,7 @@ from ..spec._kernel import AbstractKernel, Pullback
 from ..spec._loss import After
 from ..spec._memory import AbstractMemory, Mapped, Memory, Network, Transposed
 from ..spec._number import FromInput, Knob, Learned, leaves, Log, Schedule
-from ..spec._slots import evaluate, Slot, slots
+from ..spec._slots import evaluate, key_channels, Slot, slots
 
 
 def channels(
@@ -26,9 +26,8 @@ def channels(
 ) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """`(path, (key channels, value channels, pairs a token))` of every leaf."""
     if isinstance(memory, Memory):
-        rank = memory.kernel.rank(key_size)
-        key_channels = int(rank) if rank < math.inf else key_size
-        yield prefix, (key_channels, value_size, pairs_per_token(memory.write))
+        wide = key_channels(memory, key_size)
+        yield prefix, (wide, value_size, pairs_per_token(memory.write))
     if isinstance(memory, Network):
         yield prefix, (key_size, value_size, 1)
     if isinstance(memory, Transposed):
@@ -121,15 +120,15 @@ def _shape(
 ) -> tuple[int, ...]:
     """The shape of one head's number, without time."""
     prefix = _leaf_of(slot.path, sizes)
-    key_channels, value_channels, _ = sizes.get(prefix or "", (key_size, value_size, 1))
+    of_key, of_value, _ = sizes.get(prefix or "", (key_size, value_size, 1))
     if isinstance(slot.number, Weight):
         size = inputs[slot.path.rpartition(".")[0]]
         rows = slot.number.rows or size
         return (rows,) if slot.number.vector else (rows, size)
     return {
-        "key_channel": (key_channels,),
-        "value_channel": (value_channels,),
-        "state": (key_channels, value_channels),
+        "key_channel": (of_key,),
+        "value_channel": (of_value,),
+        "state": (of_key, of_value),
     }.get(slot.per, ())
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from .._errors import SpecError
-from ..spec._gate import Decay, DiagonalDecay, forgets, ValueDecay
+from ..spec._gate import Decay, DiagonalDecay, forgets, Householder, KeyDecay, ValueDecay
 from ..spec._memory import Memory
 from ..spec._number import log_of, value_of
 from ..spec._read import Normalised
@@ -110,7 +110,7 @@ def new_atom(memory: Memory, function: Function, key: Any, value: Any, mass: Any
     return Atom(key, value, mass, zero, function.born, one, jnp.zeros_like(value))
 
 
-def faded(memory: Memory, function: Function) -> Function:
+def faded(memory: Memory, function: Function, erase_key: Any) -> Function:
     """The function after the gate. An atom whose weight has become exactly 0 is gone."""
     for gate in forgets(memory.gate):
         if isinstance(gate, Decay):
@@ -119,7 +119,21 @@ def faded(memory: Memory, function: Function) -> Function:
             function = _channels(function, value_of(gate.decay), of_keys=True)
         elif isinstance(gate, ValueDecay):
             function = _channels(function, value_of(gate.decay), of_keys=False)
+        elif isinstance(gate, KeyDecay):
+            function = _moved(
+                function, jnp.diag(value_of(gate.decay) * jnp.ones_like(function.origin))
+            )
+        elif isinstance(gate, Householder):
+            eye = jnp.eye(len(function.origin), dtype=function.origin.dtype)
+            function = _moved(function, eye - gate.rate * jnp.outer(erase_key, erase_key))
     return function
+
+
+def _moved(function: Function, transport: Any) -> Function:
+    """Every key k becomes T k."""
+    if function.initial is not None:
+        function = function.put(initial=transport @ function.initial)
+    return function.each(lambda atom: atom.put(key=transport @ atom.key))
 
 
 def _times(memory: Memory, function: Function, log_factor: Any) -> Function:

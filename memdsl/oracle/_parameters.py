@@ -12,7 +12,15 @@ import jax.numpy as jnp
 
 from ..spec._descent import orthogonalised
 from ..spec._facts import descends, retention
-from ..spec._gate import Decay, DiagonalDecay, forgets, Simplex, ValueDecay
+from ..spec._gate import (
+    Decay,
+    DiagonalDecay,
+    forgets,
+    Householder,
+    KeyDecay,
+    Simplex,
+    ValueDecay,
+)
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._number import log_of, value_of
 from ..spec._write import Delta, Descent, Recalled
@@ -111,13 +119,16 @@ def backwards(memory: Memory, point: Point, query: Any) -> Any:
     return memory.read.core().scale * matrix @ query
 
 
-def faded(memory: Leaf, numbers: Any) -> Any:
-    """Numbers after the gate."""
+def faded(memory: Leaf, numbers: Any, erase_key: Any = None) -> Any:
+    """Numbers after the gate. A gate that moves keys moves the rows of a matrix."""
     for gate in forgets(memory.gate):
         if isinstance(gate, Decay | Simplex):
             numbers = jnp.exp(log_of(gate.decay)) * numbers
-        elif isinstance(gate, DiagonalDecay | ValueDecay):
-            axis = 0 if isinstance(gate, DiagonalDecay) else 1
+        elif isinstance(gate, Householder):
+            found = erase_key @ numbers
+            numbers = numbers - gate.rate * erase_key[:, None] * found[None, :]
+        elif isinstance(gate, DiagonalDecay | KeyDecay | ValueDecay):
+            axis = 1 if isinstance(gate, ValueDecay) else 0
             factor = jnp.asarray(value_of(gate.decay), numbers.dtype)
             factor = jnp.broadcast_to(factor, (numbers.shape[axis],))
             numbers = (factor[:, None] if axis == 0 else factor[None, :]) * numbers
@@ -130,7 +141,7 @@ def written(memories: list[Any], pairs: list[Any], point: Point) -> Point:
     if descends(memory):
         point = _descended(memory, point, pairs[0])
     else:
-        point = point.put(numbers=faded(memory, before))
+        point = point.put(numbers=faded(memory, before, pairs[0].erase_key))
         for j, (here, pair) in enumerate(zip(memories, pairs, strict=True)):
             early = j == 0 and one(here.write).reads_before_decay()
             point = _absorbed(here, point, before if early else point.numbers, pair)

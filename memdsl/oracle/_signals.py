@@ -66,7 +66,7 @@ def defined(memory: AbstractMemory) -> int:
 
 def check_streams(memory: AbstractMemory, streams: Mapping[str, Any]) -> None:
     """An error where a further stream is missing, or is not taken by any part."""
-    needed = {name for leaf in leaves(memory) for name in own_keys(leaf.write)}
+    needed = {name for leaf in leaves(memory) for name in own_keys(leaf)}
     resets = any(isinstance(g, Reset) for leaf in leaves(memory) for g in forgets(leaf.gate))
     for name in ("erase_keys", "remove_keys", *(["starts"] if resets else [])):
         if (name in needed or name == "starts") and streams[name] is None:

@@ -68,7 +68,7 @@ def all_written(
     """What a memory is after a token of pairs, each with the memory of its own numbers."""
     if isinstance(function, Point):
         return _parameters.written(memories, pairs, function)
-    before, function = function, faded(memories[0], function)
+    before, function = function, faded(memories[0], function, pairs[0].erase_key)
     for j, (memory, pair) in enumerate(zip(memories, pairs, strict=True)):
         function = written(memory, function, function if j else before, pair)
         function = function.put(seen=function.seen + 1)

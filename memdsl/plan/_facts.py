@@ -9,6 +9,8 @@ from ..spec._gate import (
     Decay,
     DiagonalDecay,
     forgets,
+    Householder,
+    KeyDecay,
     LqNorm,
     Reset,
     Simplex,
@@ -31,6 +33,8 @@ def meaning(m: Leaf) -> str:
         Decay: f"{what} ← α {what}",
         DiagonalDecay: "f ← diag(α) f",
         ValueDecay: "f ← f · α",
+        KeyDecay: "kᵢ ← diag(α) kᵢ",
+        Householder: "kᵢ ← (I − β w wᵀ) kᵢ",
         Simplex: "log S ← α log S",
     }
     lines = [fades[type(g)] for g in forgets(m.gate) if type(g) in fades]

@@ -104,7 +104,7 @@ def _call(
     """A function of keys, values, queries and signals over heads, and arrays to call it with."""
     pairs, random = pairs_per_token(memory.write), jax.random.key(0)
     shapes: list[tuple[int, ...]] = [(length * pairs, key), (length * pairs, value), (length, key)]
-    streams = own_keys(memory.write)
+    streams = own_keys(memory)
     shapes += [(length * pairs, key)] * len(streams)
     known = [s for s in slots(memory) if s.time or s.per in ("matrix", "state", "parameters")]
     for slot in known:

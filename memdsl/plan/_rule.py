@@ -13,10 +13,12 @@ from ._dims import Dims
 
 
 class Requirement(NamedTuple):
-    """What a rule needs of a memory, and what to tell the user where it is missing."""
+    """What a rule needs of a memory, and what to tell the user where it is missing or there."""
 
     holds: Callable[[Any], bool]
     otherwise: str
+    because: str = ""
+    """The reason for the rule, where it is worth saying."""
 
 
 class Cost(NamedTuple):
@@ -80,3 +82,7 @@ class Rule:
         if is_network != (self.representation == "network"):
             return (f"the function is {'a' if is_network else 'no'} network",)
         return tuple(need.otherwise for need in self.requires if not need.holds(memory))
+
+    def because(self) -> str:
+        """Why the rule can run the memories that it can, in words."""
+        return ", ".join(need.because for need in self.requires if need.because)

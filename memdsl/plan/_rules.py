@@ -21,6 +21,7 @@ from ..spec._facts import (
     is_affine,
     is_finite,
     is_solved,
+    moves_keys,
     needs_atoms,
     needs_matrix,
     own_keys,
@@ -42,13 +43,17 @@ LINEAR = Requirement(
     lambda m: not has_nonlinear_retention(m),
     "what is read is not linear in what is stored: a retention stands between",
 )
-FINITE = Requirement(lambda m: is_finite(m.kernel), "the kernel has infinitely many features")
+FINITE = Requirement(
+    lambda m: is_finite(m.kernel),
+    "the kernel has infinitely many features",
+    "the kernel has finitely many features",
+)
 NO_ATOMS = Requirement(
     lambda m: not needs_atoms(m) or not is_finite(m.kernel),
-    "a window, a budget, an admission gate or a read of the nearest speaks of single atoms",
+    "a window, a budget, an admission gate, a read of the nearest or a moved key speaks of atoms",
 )
 UNSOLVED = Requirement(lambda m: not is_solved(m), "Ridge solves for its coefficients")
-SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix")
+SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix", "the write is a Ridge")
 ATOMS = Requirement(
     lambda m: not needs_matrix(m), "a part of the memory speaks of the coordinates of a matrix"
 )
@@ -64,8 +69,14 @@ def _one_rate(m: Memory) -> bool:
     return is_additive(m) or not wide
 
 
-AFFINE = Requirement(is_affine, "the write is not affine in what it recalls")
-ADDITIVE = Requirement(is_additive, "needs an additive write: this one reads what it writes")
+AFFINE = Requirement(
+    is_affine,
+    "the write is not affine in what it recalls",
+    "the write is affine in what it recalls",
+)
+ADDITIVE = Requirement(
+    is_additive, "needs an additive write: this one reads what it writes", "the write is additive"
+)
 ONE_RATE = Requirement(_one_rate, "a step per value channel makes the correction of full rank")
 NO_VALUE_DECAY = Requirement(
     lambda m: not any(isinstance(g, ValueDecay) for g in decays(m)),
@@ -75,14 +86,20 @@ FORWARDS = Requirement(
     lambda m: not isinstance(m.read, Backwards), "a transposed memory is read from its values' side"
 )
 WHOLE_DECAY = Requirement(
-    lambda m: all(isinstance(g, Decay) for g in decays(m)), "the decay is not one number a token"
+    lambda m: all(isinstance(g, Decay) for g in decays(m)) and not moves_keys(m),
+    "the decay is not one number a token",
 )
+UNMOVED = Requirement(lambda m: not moves_keys(m), "the gate moves the stored keys")
 UNADMITTED = Requirement(
     lambda m: not admissions(m.gate), "an admission gate looks at the atoms at every token"
 )
 ONE_PAIR = Requirement(lambda m: pairs_per_token(m.write) == 1, "a token writes several pairs")
-KEEPS_ALL = Requirement(lambda m: isinstance(m.capacity, All), "atoms are evicted")
-WINDOWED = Requirement(lambda m: isinstance(m.capacity, Window), "not a window")
+KEEPS_ALL = Requirement(
+    lambda m: isinstance(m.capacity, All), "atoms are evicted", "every atom is kept"
+)
+WINDOWED = Requirement(
+    lambda m: isinstance(m.capacity, Window), "not a window", "the capacity is a window"
+)
 ALL_READ = Requirement(lambda m: m.read.top() is None, "only the nearest atoms are read")
 CORRECTS = Requirement(
     lambda m: (
@@ -90,13 +107,14 @@ CORRECTS = Requirement(
             isinstance(m.write, Delta)
             and m.write.on == "key"
             and m.write.erase_gate is None
-            and not own_keys(m.write)
+            and not own_keys(m)
         )
         or (
             isinstance(m.write, Descent) and m.write.loss == Squared() and m.write.get_degree() == 1
         )
     ),
     "needs a write that corrects what it recalls at its own key",
+    "the write corrects what it recalls at its own key",
 )
 UNMASSED = Requirement(lambda m: not m.read.needs_mass(), "what is recalled is divided by a mass")
 NO_DECAY = Requirement(
@@ -109,6 +127,7 @@ BATCHED = Requirement(
 ATTENTION = Requirement(
     lambda m: attention_scale(_core(m)) is not None and m.read.needs_mass(),
     "not the normalised kernel exp(scale k · q)",
+    "the kernel is exp(scale k · q), and normalised",
 )
 SINKLESS = Requirement(
     lambda m: not isinstance(m.capacity, Window) or m.capacity.sinks == 0, "the window has sinks"
@@ -154,7 +173,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             "matrix",
             f"chunkwise ({chunk})",
-            (*MATRIX, LINEAR, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
+            (*MATRIX, LINEAR, UNMOVED, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
             costs.matrix_chunkwise(chunk),
             matrix_chunkwise(chunk),
             note="constant state; matrix products inside a chunk",
@@ -164,7 +183,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "matrix",
         "associative",
-        (*MATRIX, LINEAR, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
+        (*MATRIX, LINEAR, UNMOVED, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
         costs.matrix_associative,
         matrix_associative,
         note="every prefix's matrix at once",

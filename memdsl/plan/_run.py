@@ -1,5 +1,6 @@
 """Running a memory without a layer: arrays in, arrays out."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._errors import SpecError
 from .._types import checked
-from ..spec._facts import one_pair, own_keys, pairs_per_token
+from ..spec._facts import moves_keys, one_pair, own_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
 from ..spec._memory import AbstractMemory, Memory, Network
 from ..spec._number import Log
@@ -87,12 +88,42 @@ def run(
     _check_streams(memory, keys, queries, starts, erase_keys, remove_keys)
     if queries is None:
         memory, queries = forecasting(memory), keys
-    dims = Dims(key=keys.shape[1], value=values.shape[1], time=max(len(queries), 1))
-    kept = {path: representation_of(leaf) for path, leaf in leaf_states(memory, state)}
-    chosen = plan(memory, dims, using=using, purpose=purpose, representation=kept, rules=rules)
-    stream = make_stream(
-        chosen.memory, state, keys, values, queries, mask, starts, erase_keys, remove_keys, signals
+    return _run(
+        memory,
+        state,
+        dict(
+            keys=keys,
+            values=values,
+            queries=queries,
+            mask=mask,
+            starts=starts,
+            erase_keys=erase_keys,
+            remove_keys=remove_keys,
+            signals=signals,
+        ),
+        using if using is None or isinstance(using, str) else tuple(sorted(using.items())),
+        purpose,
+        rules,
     )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
+def _run(
+    memory: AbstractMemory,
+    state: Any,
+    given: dict[str, Any],
+    using: Any,
+    purpose: str,
+    rules: tuple[Rule, ...],
+) -> tuple[Any, Array]:
+    """Compiled as one, so that outside of any `jit` too it is one program, and not a thousand."""
+    queries, mask = given["queries"], given["mask"]
+    size = given["values"].shape[1]
+    dims = Dims(key=given["keys"].shape[1], value=size, time=max(len(queries), 1))
+    kept = {path: representation_of(leaf) for path, leaf in leaf_states(memory, state)}
+    wanted = dict(using) if isinstance(using, tuple) else using
+    chosen = plan(memory, dims, using=wanted, purpose=purpose, representation=kept, rules=rules)
+    stream = make_stream(chosen.memory, state, **given)
     after, out = run_tree(chosen.memory, chosen, state, stream)
     out = with_room(memory, state, after, out)
     return after, out if mask is None else jnp.where(mask[:, None], out, 0)
@@ -159,12 +190,12 @@ def _check_streams(
 ) -> None:
     given = {"erase_keys": erase_keys, "remove_keys": remove_keys}
     for _, leaf, _ in leaves(memory):
-        for name in own_keys(leaf.write):
+        for name in own_keys(leaf):
             if given[name] is None:
                 raise SpecError(
                     f"The memory takes {name}, and got none.",
-                    where=one_pair(leaf.write),
-                    at=name.split("_")[0],
+                    where=leaf if moves_keys(leaf) else one_pair(leaf.write),
+                    at="gate" if moves_keys(leaf) else name.split("_")[0],
                     instead=f"{name}=..., an array like keys.",
                 )
         if isinstance(leaf.write, Repeated):
@@ -238,14 +269,18 @@ def evaluate(
             where=memory,
             instead="md.evaluate on its parts and their states.",
         )
+    return _evaluate(memory, state, queries, signals)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(memory: AbstractMemory, state: Any, queries: Array, signals: dict[str, Any]) -> Array:
     dims = Dims(key=queries.shape[1])
     kept = representation_of(state)
     chosen = plan(memory, dims, representation={"": kept}, purpose="serve")
     dtype = state_dtype(state)
     steps = jnp.zeros((1,), jnp.int32)
-    given = {name: value for name, value in signals.items()}
     constants, _ = bind(
-        _without_time(chosen.memory), given, time=1, pairs=1, steps=steps, dtype=dtype
+        _without_time(chosen.memory), signals, time=1, pairs=1, steps=steps, dtype=dtype
     )
     grounded, key_map = prepare(ground(chosen.memory, constants), kept)
     return jax.vmap(lambda q: read(grounded, state, q))(key_map(queries.astype(dtype)))

@@ -10,7 +10,7 @@ from .._errors import SpecError
 from ..spec._feature import Weight
 from ..spec._memory import AbstractMemory, Leaf, Network
 from ..spec._number import leaves, Log, Schedule
-from ..spec._slots import default_value, evaluate, Slot, slots
+from ..spec._slots import default_value, evaluate, key_channels, Slot, slots
 
 
 def signals(memory: AbstractMemory) -> tuple[Slot, ...]:
@@ -115,8 +115,7 @@ def signal_shape(
     if isinstance(memory, Network):
         sizes["parameters"] = memory.count(key_size, value_size)
     else:
-        rank = memory.kernel.rank(key_size)
-        sizes["key"] = sizes["features"] = int(rank) if rank < 1e9 else key_size
+        sizes["key"] = sizes["features"] = key_channels(memory, key_size)
     if isinstance(slot.number, Weight):
         inside = slot.path.startswith(("kernel", "before"))
         size = key_size if inside else value_size

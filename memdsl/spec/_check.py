@@ -15,7 +15,14 @@ from ._check_outside import (
     check_transposed as check_transposed,
 )
 from ._check_parts import check_initial, check_read, check_ridge, check_write
-from ._facts import has_nonlinear_retention, is_finite, one_pair, retention
+from ._check_transport import check_transport
+from ._facts import (
+    compares_by_dot,
+    has_nonlinear_retention,
+    is_finite,
+    one_pair,
+    retention,
+)
 from ._gate import (
     AbstractAdmission,
     AbstractForget,
@@ -26,6 +33,7 @@ from ._gate import (
     forgets,
     parts,
     Simplex,
+    transports,
     ValueDecay,
 )
 from ._kernel import AbstractKernel
@@ -36,7 +44,8 @@ from ._write import Delta, Descent, GaussSeidel, Ridge
 
 def check_memory(memory: Memory) -> None:
     """Raises `SpecError` for a memory that means nothing."""
-    for check in (_gate, _matrix, check_read, check_ridge, _capacity, check_write, check_initial):
+    parts = check_read, check_ridge, _capacity, check_write, check_initial
+    for check in (_gate, _matrix, check_transport, *parts):
         check(memory)
 
 
@@ -132,6 +141,8 @@ def _what_keeps_atoms(m: Memory) -> tuple[str, str] | None:
         return "gate", repr(admissions(m.gate)[0])
     if not isinstance(m.capacity, All):
         return "capacity", repr(m.capacity)
+    if transports(m.gate) and not compares_by_dot(m.kernel):
+        return "gate", f"{transports(m.gate)[0]!r} on {m.kernel!r}"
     write = one_pair(m.write)
     if isinstance(write, Delta) and write.on == "atoms":
         return "write", 'Delta(on="atoms")'

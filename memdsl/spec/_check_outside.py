@@ -4,7 +4,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import code
-from ._facts import has_nonlinear_retention, is_solved, needs_atoms
+from ._facts import has_nonlinear_retention, is_solved, moves_keys, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Memory, Network, Transposed
@@ -34,6 +34,13 @@ def check_transposed(spec: Transposed) -> None:
             at="kernel",
             why="Only a linear map can be read from both sides.",
             instead="Dot() or Dot().pullback(...).",
+        )
+    if moves_keys(inner):
+        raise SpecError(
+            "transpose swaps keys and values, and a gate that moves keys has no side to move.",
+            where=inner,
+            at="gate",
+            instead="DiagonalDecay(...), which fades the features of what was the value.",
         )
     if is_solved(inner) or needs_atoms(inner):
         at = "write" if is_solved(inner) else "gate" if admissions(inner.gate) else "capacity"
@@ -123,6 +130,13 @@ def check_grown(spec: Any) -> None:
             at="write",
             why="The error signal is the gradient of the loss already: it is written as it is.",
             instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
+        )
+    if moves_keys(memory):
+        raise SpecError(
+            "The keys of a growing layer are its inputs, and stay where they are.",
+            where=memory,
+            at="gate",
+            instead="Decay(...).",
         )
     if memory.read.is_before() or memory.initial is not None:
         raise SpecError(

@@ -3,6 +3,7 @@
 from .._errors import SpecError
 from ._capacity import Budget, Drop, LeastUsed
 from ._facts import (
+    compares_by_dot,
     decays,
     degree,
     has_nonlinear_retention,
@@ -12,7 +13,7 @@ from ._facts import (
     one_pair,
 )
 from ._gate import admissions, DiagonalDecay, forgets, Simplex, Surprise, ValueDecay
-from ._kernel import AbstractKernel, Dot, Pullback
+from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._number import leaves
 from ._read import bonus_of, Normalised
@@ -55,7 +56,7 @@ def check_read(m: Memory) -> None:
             at="read",
             instead="a smaller count, or a larger capacity.",
         )
-    if bonus_of(m.read) is not None and not _has_channels(m.kernel):
+    if bonus_of(m.read) is not None and not compares_by_dot(m.kernel):
         raise SpecError(
             f"A bonus weighs the channels of a key, and {m.kernel!r} has none of its own.",
             where=m,
@@ -77,13 +78,6 @@ def _is_foreign(kernel: AbstractKernel) -> bool:
     inside = [v for v in vars(kernel).values() if isinstance(v, AbstractKernel)]
     here = type(kernel).__module__.partition(".")[0] == __name__.partition(".")[0]
     return not here or any(_is_foreign(k) for k in inside)
-
-
-def _has_channels(kernel: AbstractKernel) -> bool:
-    """Whether the kernel is the inner product of its (mapped) keys."""
-    while isinstance(kernel, Pullback):
-        kernel = kernel.kernel
-    return isinstance(kernel, Dot)
 
 
 def check_ridge(m: Memory) -> None:
@@ -182,7 +176,7 @@ def check_write(m: Memory) -> None:
             why="Its closed form solves for a function that is linear in what is written.",
             instead="implicit=False, or Evaluate() as the read.",
         )
-    if isinstance(write, Delta) and write.erase_gate is not None and not _has_channels(m.kernel):
+    if isinstance(write, Delta) and write.erase_gate is not None and not compares_by_dot(m.kernel):
         raise SpecError(
             f"An erase gate scales the channels of a key, and {m.kernel!r} has none of its own.",
             where=m,

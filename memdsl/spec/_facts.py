@@ -4,8 +4,16 @@ import math
 from typing import Any
 
 from ._capacity import All, Budget, LeaveOneOut, Window
-from ._gate import AbstractRetention, admissions, Decay, DiagonalDecay, forgets, ValueDecay
-from ._kernel import AbstractKernel
+from ._gate import (
+    AbstractRetention,
+    admissions,
+    Decay,
+    DiagonalDecay,
+    forgets,
+    transports,
+    ValueDecay,
+)
+from ._kernel import AbstractKernel, Dot, Pullback
 from ._memory import Leaf, Memory, Network
 from ._read import Backwards
 from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
@@ -91,6 +99,7 @@ def needs_atoms(memory: Memory) -> bool:
     on_pairs = isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel)
     return (
         not is_finite(memory.kernel)
+        or (moves_keys(memory) and not compares_by_dot(memory.kernel))
         or not isinstance(memory.capacity, All)
         or bool(admissions(memory.gate))
         or memory.read.top() is not None
@@ -121,13 +130,27 @@ def one_pair(write: AbstractWrite) -> AbstractWrite:
     return write.write if isinstance(write, Repeated) else write
 
 
-def own_keys(write: AbstractWrite) -> tuple[str, ...]:
-    """The further streams of keys that a write takes: `erase_keys`, `remove_keys`."""
-    inner = one_pair(write)
+def own_keys(memory: Leaf) -> tuple[str, ...]:
+    """The further streams of keys that a memory takes: `erase_keys`, `remove_keys`."""
+    inner = one_pair(memory.write)
+    moved = tuple(name for gate in transports(memory.gate) for name in gate.own_keys())
     if not isinstance(inner, Delta):
-        return ()
+        return tuple(dict.fromkeys(moved))
     streams = [("erase_keys", inner.erase), ("remove_keys", inner.remove)]
-    return tuple(name for name, choice in streams if choice == "own")
+    written = tuple(name for name, choice in streams if choice == "own")
+    return tuple(dict.fromkeys((*written, *moved)))
+
+
+def moves_keys(memory: Leaf) -> bool:
+    """Whether the gate moves the stored keys."""
+    return bool(transports(memory.gate))
+
+
+def compares_by_dot(kernel: AbstractKernel) -> bool:
+    """Whether the kernel is the inner product of its (mapped) keys."""
+    while isinstance(kernel, Pullback):
+        kernel = kernel.kernel
+    return isinstance(kernel, Dot)
 
 
 def is_unbounded(memory: Memory) -> bool:

@@ -25,6 +25,11 @@ from ._retention import (
     Simplex as Simplex,
     SoftThreshold as SoftThreshold,
 )
+from ._transport import (
+    AbstractTransport as AbstractTransport,
+    Householder as Householder,
+    KeyDecay as KeyDecay,
+)
 
 
 class Keep(AbstractForget):
@@ -175,6 +180,11 @@ def parts(gate: AbstractGate) -> tuple[AbstractGate, ...]:
 def forgets(gate: AbstractGate) -> tuple[AbstractForget, ...]:
     """The parts that act on the stored function."""
     return tuple(g for g in parts(gate) if isinstance(g, AbstractForget))
+
+
+def transports(gate: AbstractGate) -> tuple[AbstractTransport, ...]:
+    """The parts that move the stored keys."""
+    return tuple(g for g in parts(gate) if isinstance(g, AbstractTransport))
 
 
 def admissions(gate: AbstractGate) -> tuple[AbstractAdmission, ...]:

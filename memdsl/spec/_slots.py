@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from .._errors import SpecError
 from ._base import children, rebuild, Spec
+from ._facts import moves_keys
 from ._feature import AbstractFeature, Identity, Then, Weight
 from ._kernel import Pullback
 from ._memory import Memory
@@ -213,3 +214,13 @@ def peel(memory: Any) -> tuple[Any, AbstractFeature]:
         )
         kernel = kernel.kernel
     return rebuild(memory, {"kernel": kernel}), feature
+
+
+def key_channels(memory: Any, key_size: int) -> int:
+    """How many numbers there are `per="key_channel"`: one a feature, or one a coordinate of a mapped
+    key, where there are no finitely many features, or where the gate moves keys."""
+    if not isinstance(memory, Memory):
+        return key_size
+    rank = memory.kernel.rank(key_size)
+    of_keys = rank == math.inf or moves_keys(memory)
+    return peel(memory)[1].size(key_size) if of_keys else int(rank)

@@ -13,7 +13,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..spec._gate import Decay, DiagonalDecay, forgets, Simplex, ValueDecay
+from ..spec._gate import (
+    Decay,
+    DiagonalDecay,
+    forgets,
+    Householder,
+    KeyDecay,
+    Simplex,
+    ValueDecay,
+)
 from ..spec._memory import Leaf
 from ..spec._number import log_of
 from ..spec._read import AbstractRead, Backwards, Normalised
@@ -45,7 +53,11 @@ class AbstractState(eqx.Module):
 
     @abstractmethod
     def decay_keys(self, log_factors: Array) -> Self:
-        """Each feature of the key fades by its own factor."""
+        """Each feature of the key (of a buffer: each coordinate of its keys) has its own factor."""
+
+    @abstractmethod
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        """Every key k becomes `k - rate w (w . k)`, w the direction."""
 
     @abstractmethod
     def decay_values(self, log_factors: Array) -> Self:
@@ -68,13 +80,15 @@ class AbstractState(eqx.Module):
         """The function at the start of a document: 0, or the memory's learned initial state."""
 
 
-def fade(memory: Leaf, state: AbstractState) -> AbstractState:
-    """The state after the gate's decays."""
+def fade(memory: Leaf, state: AbstractState, erase_key: Array | None = None) -> AbstractState:
+    """The state after what the gate forgets and moves."""
     for gate in forgets(memory.gate):
         match gate:
             case Decay() | Simplex():
                 state = state.decay(log_of(gate.decay))
-            case DiagonalDecay():
+            case Householder() if erase_key is not None:
+                state = state.reflect(erase_key, jnp.asarray(gate.rate, erase_key.dtype))
+            case DiagonalDecay() | KeyDecay():
                 state = state.decay_keys(log_of(gate.decay))
             case ValueDecay():
                 state = state.decay_values(log_of(gate.decay))

@@ -60,7 +60,13 @@ class BufferState(AbstractState):
         return self.put(log_weight=jnp.where(self.valid, self.log_weight + log_factor, -jnp.inf))
 
     def decay_keys(self, log_factors: Array) -> Self:
-        raise TypeError("atoms have no coordinates to fade one by one")
+        factors = jnp.exp(jnp.asarray(log_factors, self.keys.dtype))
+        factors = jnp.broadcast_to(factors, self.keys.shape[1:])[None, :]
+        return self.put(keys=jnp.where(self.valid[:, None], self.keys, 0) * factors)
+
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        keys = jnp.where(self.valid[:, None], self.keys, 0)
+        return self.put(keys=keys - (rate * (keys @ direction))[:, None] * direction[None, :])
 
     def decay_values(self, log_factors: Array) -> Self:
         factors = jnp.exp(jnp.asarray(log_factors, self.values.dtype))

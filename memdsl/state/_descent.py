@@ -66,6 +66,9 @@ class DescentState(AbstractState):
     def decay_keys(self, log_factors: Array) -> Self:
         return self.put(self.function.decay_keys(log_factors))
 
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        return self.put(self.function.reflect(direction, rate))
+
     def decay_values(self, log_factors: Array) -> Self:
         return self.put(self.function.decay_values(log_factors))
 

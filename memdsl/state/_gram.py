@@ -24,6 +24,9 @@ class GramState(AbstractState):
     def decay_keys(self, log_factors: Array) -> Self:
         raise TypeError("a ridge problem forgets whole pairs")
 
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        raise TypeError("a ridge problem goes back to its pairs where they were")
+
     def decay_values(self, log_factors: Array) -> Self:
         raise TypeError("a ridge problem forgets whole pairs")
 

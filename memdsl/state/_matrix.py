@@ -32,6 +32,13 @@ class MatrixState(AbstractState):
         mass = None if self.mass is None else factors * self.mass
         return self._with(factors[:, None] * self.matrix, mass)
 
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        mass = self.mass
+        if mass is not None:
+            mass = mass - rate * direction * (direction @ mass)
+        found = direction @ self.matrix
+        return self._with(self.matrix - rate * direction[:, None] * found[None, :], mass)
+
     def decay_values(self, log_factors: Array) -> Self:
         factors = jnp.exp(jnp.asarray(log_factors, self.matrix.dtype))
         factors = jnp.broadcast_to(factors, self.matrix.shape[1:])

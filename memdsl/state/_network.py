@@ -27,6 +27,9 @@ class NetworkState(AbstractState):
     def decay_keys(self, log_factors: Array) -> Self:
         raise TypeError("the parameters of a network fade together")
 
+    def reflect(self, direction: Array, rate: Array) -> Self:
+        raise TypeError("a network has no stored keys that could move")
+
     def decay_values(self, log_factors: Array) -> Self:
         raise TypeError("the parameters of a network fade together")
 

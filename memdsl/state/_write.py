@@ -21,7 +21,7 @@ def write(memory: Leaf, state: AbstractState, token: Token) -> AbstractState:
         return write_descent(memory, state, token)
     if isinstance(memory, Network):
         raise TypeError("a network is written by a descent")
-    return write_pair(memory, state, fade(memory, state), token)
+    return write_pair(memory, state, fade(memory, state, token.erase_key), token)
 
 
 def write_pair(
@@ -38,12 +38,17 @@ def write_pair(
     if isinstance(rule, Delta) and rule.remove == "own":
         return _remove_and_add(memory, rule, asked, state, token)
     if isinstance(rule, Delta):
-        key = token.key if token.erase_key is None else token.erase_key
-        recalled = recall(memory, asked, rule.erase_key(key))
+        recalled = recall(memory, asked, rule.erase_key(_erase_key(rule, token)))
     else:
         recalled = recall(memory, asked, token.key)
     value, mass = coefficient(memory, rule, recalled, token)
     return _take(memory, state, token, value, mass)
+
+
+def _erase_key(rule: Delta, token: Token) -> Array:
+    """The key at which a delta rule asks; a gate may take an erase key that is none of its."""
+    own = token.erase_key if rule.erase == "own" else None
+    return token.key if own is None else own
 
 
 def recall(memory: Memory, state: AbstractState, key: Array) -> Recalled:
@@ -91,8 +96,7 @@ def _remove_and_add(
     memory: Memory, rule: Delta, asked: AbstractState, state: AbstractState, token: Token
 ) -> AbstractState:
     """Two atoms a token: what was recalled is taken away at one key, the value added at another."""
-    key = token.key if token.erase_key is None else token.erase_key
-    recalled = recall(memory, asked, rule.erase_key(key))
+    recalled = recall(memory, asked, rule.erase_key(_erase_key(rule, token)))
     remove = token.remove_key
     if remove is None:
         raise TypeError("a write with keys of its own needs remove_keys")

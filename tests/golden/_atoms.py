@@ -33,6 +33,20 @@ def softmax_sink(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs
     return {"o": run(memory, x.k, x.v, x.q, constants={"prior": prior})[0]}
 
 
+def wall(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    read = md.Normalised(prior=md.Learned(1.0, squash="exp"))
+    memory = softmax(c).replace(gate=md.KeyDecay(PER_KEY), read=read)
+    prior = jnp.exp(x.sink_bias)
+    return {"o": run(memory, x.k, x.v, x.q, log_decay=x.g, constants={"prior": prior})[0]}
+
+
+def path(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # the file has its decay inside of the scale of the softmax
+    memory = softmax(c).replace(gate=md.Householder(PER_HEAD) @ md.Decay(PER_HEAD))
+    decay = c.scale * x.g
+    return {"o": run(memory, x.k, x.v, x.q, erase_keys=x.w, rate=x.beta, log_decay=decay)[0]}
+
+
 def based(c: SimpleNamespace) -> md.Memory:
     return md.Memory(md.Dot().pullback(md.Taylor()), md.Hebb(), read=md.Normalised(prior=c.eps))
 
@@ -125,6 +139,8 @@ CASES: dict[str, Case] = {
     "softmax_attn_window": operator(softmax_window),
     "softmax_attn_sink": softmax_sink,
     "forgetting_attn": operator(forgetting, log_decay="g"),
+    "wall_attn": wall,
+    "path_attn": path,
     "based": operator(based),
     "rebased": operator(rebased),
     "deltaformer": deltaformer,

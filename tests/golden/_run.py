@@ -83,7 +83,7 @@ class Runner:
         queries: Array,
         **others: Any,
     ) -> tuple[Array, Function]:
-        own = own_keys(memory.write) if isinstance(memory, md.Memory) else ()
+        own = own_keys(memory) if isinstance(memory, md.Memory) else ()
         writes = len(keys) * (2 if "remove_keys" in own else 1)
         state = md.empty(
             memory,

@@ -143,3 +143,39 @@ def test_novel_keys_are_apart(seed: int):
     for t in range(8):
         earlier = [distance[t, s] for s in range(t) if kept[s]]
         assert kept[t] == (min(earlier, default=np.inf) > 1.0)
+
+
+@law
+def test_keys_that_shrink_are_a_diagonal_decay_of_a_matrix(seed: int):
+    channels = md.FromInput("sigmoid", per="key_channel")
+    for write in (md.Hebb(), md.Delta(0.5)):
+        memory = md.Memory(md.Dot().pullback(md.Silu()), write, md.KeyDecay(channels))
+        made = inputs(memory, seed)
+        close(denote(memory, made), denote(memory.replace(gate=md.DiagonalDecay(channels)), made))
+
+
+@law
+def test_a_householder_gate_of_a_matrix_erases_what_is_at_its_key(seed: int):
+    """`S <- (I - rate w w^T) S + k v^T` is a diagonal plus rank one with keys of its own."""
+    memory = md.Memory(md.Dot(), md.Hebb(), md.Householder(0.6))
+    made = inputs(memory, seed)
+    rank_one = md.Memory(md.Dot(), md.Delta(1.0, recall="previous", erase="own", remove="own"))
+    removed = 0.6 * made["erase_keys"]
+    close(denote(memory, made), denote(rank_one, made, remove_keys=removed))
+
+
+@law
+def test_attention_to_moved_keys_is_attention_to_the_keys_moved_by_hand(seed: int):
+    """PaTH: the logit of token j at token i is `q_i . H_i ... H_(j+1) k_j`."""
+    memory = md.Memory(
+        md.Exp(md.Dot()), gate=md.Householder(md.FromInput("sigmoid")), read=md.Normalised()
+    )
+    made = inputs(memory, seed)
+    answers = denote(memory, made)
+    moved = np.zeros((0, KEY))
+    for i in range(TIME):
+        w = np.asarray(made["erase_keys"][i])
+        moved = moved @ (np.eye(KEY) - float(made["rate"][i]) * np.outer(w, w))
+        moved = np.concatenate([moved, made["keys"][i : i + 1]])
+        weights = np.exp(moved @ np.asarray(made["queries"][i]))
+        close(answers[i], weights @ np.asarray(made["values"][: i + 1]) / weights.sum())

@@ -1,0 +1,91 @@
+"""A page about a memory: what it means, how it will run here, what is trained, and whom to cite."""
+
+import dataclasses
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from .cite import cite
+from .nn import build
+from .plan import Dims, machine, page, plan, row, Rule, RULES
+from .plan._plan import Using
+from .spec._layer import Layer
+from .spec._memory import AbstractMemory
+from .spec._number import Knob, leaves
+from .spec._slots import slots
+
+
+def explain(
+    memory: AbstractMemory | Layer,
+    dims: Dims | None = None,
+    *,
+    name: str = "",
+    using: Using = None,
+    purpose: str = "train",
+    rules: tuple[Rule, ...] = RULES,
+) -> str:
+    """A page about a memory: its recurrence, kernel, signals, sizes, plan, and every other plan's fate.
+
+    **Arguments:**
+
+    - `memory`: the memory; or a layer, for the memory in it and for what the layer trains.
+    - `dims`: its sizes; key and value 64, 8 heads and 4096 tokens by default.
+    - `name`: printed in the first line.
+    - `using`, `purpose`, `rules`: as for `md.plan`.
+
+    **Returns:** the page as text. What is trained is that of a plain `md.Layer` around a memory, of
+    the width `dims.model`, or else of all heads' values together.
+
+    **Raises:** `SpecError` where no rule is legal, or the one that is named is not.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> page = md.explain(md.Memory(md.Dot(), md.Delta(0.5)), name="delta rule")
+        >>> print(page.splitlines()[0])
+        Memory  delta rule
+        >>> print(page.splitlines()[1])
+          meaning    f ← f + κ(k,·) β (v − f(k));   y = f(q)
+
+        ```
+    """
+    dims = dims or Dims(key=64, value=64, heads=8, time=4096)
+    layer = memory if isinstance(memory, Layer) else Layer(memory, heads=dims.heads)
+    model = dims.model or layer.heads * (layer.value_size or dims.value or 64)
+    dims = dataclasses.replace(
+        dims,
+        model=model,
+        key=layer.key_size or dims.key or model // layer.heads,
+        value=layer.value_size or dims.value or model // layer.heads,
+        heads=layer.heads,
+    )
+    chosen = plan(layer.memory, dims, using=using, purpose=purpose, rules=rules)
+    keys = re.findall(r"^@\w+\{(.*),$", cite(memory), flags=re.MULTILINE)
+    lines = page(chosen, name)
+    lines += [row("trained", _trained(layer, dims)), row("machine", machine())]
+    return "\n".join([*lines, row("cite", ", ".join(keys))] if keys else lines)
+
+
+def _trained(layer: Layer, dims: Dims) -> str:
+    """How many parameters the layer has, and of what."""
+    module: Any = eqx.filter_eval_shape(lambda key: build(layer, dims, key=key), jax.random.key(0))
+
+    def count(part: Any) -> int:
+        return sum(x.size for x in jax.tree.leaves(part) if hasattr(x, "size"))
+
+    parts: dict[str, Any] = {
+        **module.projections,
+        "convolution": module.convolution,
+        "gate": module.gate,
+        "norm": module.gain,
+        "output": module.output,
+    }
+    for slot in slots(module.memory):
+        pairs = zip(leaves(slot.number), module.numbers[slot.path], strict=True)
+        parts[slot.name] = [x for number, x in pairs if not isinstance(number, Knob)]
+    names = ", ".join(name for name, part in parts.items() if count(part))
+    digits = f"{count(parts):_}".replace("_", " ")
+    return f"{digits} parameters   {names}"
