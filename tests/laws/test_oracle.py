@@ -267,7 +267,8 @@ def test_sequences_of_no_and_of_one_token():
     for memory in COMPOSITES.values():
         one = inputs(memory, 0, time=1)
         assert md.denote(memory, **one).shape[0] == 1
-        none = {n: a[:0] if n in ("keys", "values", "queries") else a for n, a in one.items()}
+        streams = ("keys", "values", "queries", "erase_keys", "remove_keys")
+        none = {n: a[:0] if n in streams else a for n, a in one.items()}
         time_signals = {s.name for s in md.signals(memory) if s.time}
         none = {n: a[:0] if n in time_signals else a for n, a in none.items()}
         assert md.denote(memory, **none).shape[0] == 0
