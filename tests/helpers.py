@@ -49,6 +49,7 @@ FEATURES: dict[str, Any] = {
     "positive_fourier": md.RandomFourier(4, spectrum="exp", scale=2.0),
     "matern_fourier": md.RandomFourier(4, spectrum="matern52"),
     "elu_sum": md.EluPlusOne() >> md.SumNorm(),
+    "layer_norm": md.LayerNorm(epsilon=0.1, residual=True),
 }
 TRAINED_FEATURES: dict[str, Any] = {"linear": md.Linear(4), "hedgehog": md.Hedgehog()}
 

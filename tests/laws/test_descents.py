@@ -42,6 +42,9 @@ MEMORIES: dict[str, Any] = {
         md.Dot(), md.Descent(md.Power(3.0), rate=0.02), DECAY @ md.LqNorm(3.0, "miras")
     ),
     "delta_mirror": md.Memory(md.Dot(), md.Delta(RATE).times(2), md.LqNorm(2.5) @ md.Reset()),
+    "moved": md.Memory(
+        md.Dot(), md.Delta(RATE), md.KeyDecay(0.8) @ md.Householder(0.6) @ md.SoftThreshold(0.02)
+    ),
     "oja_soft": md.Memory(md.Dot(), md.Delta(0.5), md.SoftThreshold(0.05)).transpose(),
     "yaad": md.Memory(md.Dot(), md.Descent(md.Huber(0.5, by="switch"), rate=RATE), DECAY),
     "shift": md.Memory(md.Dot(), md.Descent(md.ValueShift(0.1), rate=RATE), DECAY),
