@@ -8,6 +8,8 @@ from .io import load as load, save as save
 from .nn import (
     AbstractModule as AbstractModule,
     build as build,
+    generate as generate,
+    stream as stream,
 )
 from .oracle import denote as denote
 from .plan import (

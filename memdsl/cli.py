@@ -22,8 +22,13 @@ from .experiments import (
     digits_table,
     DigitsSettings,
     draw_digits,
+    draw_language,
     draw_recall,
     keep_freed_memory,
+    language_settings,
+    language_specs,
+    language_table,
+    LanguageSettings,
     new_folder,
     OutputError,
     RECALL_MEMORIES,
@@ -34,6 +39,7 @@ from .experiments import (
     Report,
     Row,
     run_digits,
+    run_language,
     run_recall,
     SettingError,
     suggestion,
@@ -72,12 +78,22 @@ class RunRecall:
 
 
 @dataclass(frozen=True)
+class RunLanguage:
+    """Train language models of characters, one memory each, on the documentation of Python."""
+
+    settings: Settings[LanguageSettings] = dataclasses.field(default_factory=LanguageSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/lm-<date>-<time>."""
+
+
+@dataclass(frozen=True)
 class Run:
     """Run an experiment: a table on the screen; numbers, curves and specs in a folder."""
 
     experiment: (
         Annotated[RunDigits, tyro.conf.subcommand("digits")]
         | Annotated[RunRecall, tyro.conf.subcommand("recall")]
+        | Annotated[RunLanguage, tyro.conf.subcommand("lm")]
     )
 
 
@@ -136,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _run_digits(chosen)
             case Run(RunRecall() as chosen):
                 return _run_recall(chosen)
+            case Run(RunLanguage() as chosen):
+                return _run_language(chosen)
             case List():
                 return _list()
             case _:
@@ -174,6 +192,20 @@ def _run_recall(chosen: RunRecall) -> int:
         console=Console(stderr=True),
     )
     return _run(report, lambda: run_recall(settings, report), recall_table)
+
+
+def _run_language(chosen: RunLanguage) -> int:
+    settings = chosen.settings
+    settings.check()
+    report = Report(
+        "lm",
+        new_folder("lm", chosen.out),
+        settings=language_settings(settings),
+        specs=language_specs(settings),
+        draw=draw_language,
+        console=Console(stderr=True),
+    )
+    return _run(report, lambda: run_language(settings, report), language_table)
 
 
 def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], Table]) -> int:

@@ -94,7 +94,7 @@ def test_tap_hands_out_key_and_cotangent(wrap, getkey):
     for row, x in enumerate(xs):
         for pair, (key, cotangent) in zip(pairs, expected_pairs(weights, x), strict=True):
             np.testing.assert_allclose(pair.key[row], key, rtol=1e-13)
-            np.testing.assert_allclose(pair.cotangent[row], cotangent, rtol=1e-12)
+            np.testing.assert_allclose(pair.cotangent[row], cotangent, rtol=1e-12, atol=1e-15)
 
 
 def test_tap_changes_no_other_gradient(getkey):

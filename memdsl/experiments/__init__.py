@@ -26,6 +26,15 @@ from ._grown import (
     layer_spec as layer_spec,
     median_distance as median_distance,
 )
+from ._language import (
+    language_settings as language_settings,
+    language_spec as language_spec,
+    language_specs as language_specs,
+    language_table as language_table,
+    LanguageSettings as LanguageSettings,
+    run_language as run_language,
+    train_language as train_language,
+)
 from ._memories import (
     RECALL_MEMORIES as RECALL_MEMORIES,
     recall_memory as recall_memory,
@@ -34,7 +43,11 @@ from ._memories import (
     state_size as state_size,
     weight_decayed as weight_decayed,
 )
-from ._plots import draw_digits as draw_digits, draw_recall as draw_recall
+from ._plots import (
+    draw_digits as draw_digits,
+    draw_language as draw_language,
+    draw_recall as draw_recall,
+)
 from ._recall import (
     recall_settings as recall_settings,
     recall_specs as recall_specs,
@@ -58,4 +71,9 @@ from ._sequence import (
     Model as Model,
     recipe as recipe,
     train_recall as train_recall,
+)
+from ._text import (
+    ngram_bits as ngram_bits,
+    python_documentation as python_documentation,
+    Text as Text,
 )

@@ -1,4 +1,4 @@
-"""The pictures of a run: learning curves, and accuracy a memory."""
+"""The pictures of a run: learning curves, accuracy a memory, bits a character."""
 
 import io
 from collections.abc import Sequence
@@ -97,4 +97,21 @@ def draw_recall(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None
     right.set_xlabel("accuracy (dots: seeds), state a layer and sequence, seconds a run")
     right.set_title("At the last test", fontsize=11)
     figure.suptitle(f"Associative recall: {rows[0]['task']}")
+    _save(figure, path)
+
+
+def draw_language(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws bits a character against training steps, with those of n-grams as lines."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    figure, (ax,) = _figure(1, 7, 4.5)
+    _curves(ax, names, history, "step", "bits")
+    for row in rows:
+        if row["name"] not in names:
+            ax.axhline(row["bits"], color="0.45", linewidth=1, linestyle="--")
+            ax.text(0, row["bits"], f" {row['name']}", va="bottom", fontsize=8, color="0.35")
+    ax.set_xlim(left=0)
+    ax.set_xlabel("training steps")
+    ax.set_ylabel("bits a character of the last tenth of the text")
+    ax.set_title("Characters of the Python documentation", fontsize=11)
+    ax.legend(frameon=False)
     _save(figure, path)

@@ -173,6 +173,11 @@ class Report:
         """Starts the progress bar of the next row."""
         self._task = self._progress.add_task(title, total=total, unit=unit, news="")
 
+    def baseline(self, row: Row) -> None:
+        """Notes a row that nothing is trained for."""
+        self.rows.append(row)
+        self._save(complete=False)
+
     def advance(self, done: int) -> None:
         """Moves the bar of the row on, to `done` units."""
         if self._task is not None:

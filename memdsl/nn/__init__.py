@@ -2,3 +2,4 @@
 
 from ._base import AbstractModule as AbstractModule
 from ._build import build as build
+from ._generate import generate as generate, stream as stream

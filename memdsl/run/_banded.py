@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._atoms import Atoms, atoms, blocks, in_blocks, Known, Left, left, Pairs, spoil, Tokens, tokens
 from ._parallel import mean, total, with_mass
-from ._reads import flat
+from ._reads import flat, over_blocks
 
 
 def banded(
@@ -108,7 +108,7 @@ def banded(
     index = jnp.concatenate([seen, each.own], axis=1)
     sink = jnp.take(pool.sink, index, mode="clip")
     along = pairs, sink, index, run.queries, met, each.end, weight
-    return spoil(sequence.unclear, flat(jax.lax.map(jax.checkpoint(answer), along))[:length])
+    return spoil(sequence.unclear, flat(over_blocks(answer, along))[:length])
 
 
 class _Places(NamedTuple):

@@ -20,7 +20,7 @@ from ._atoms import (
     spoilt,
     tokens,
 )
-from ._reads import answers, earlier, flat, here, stored_answers
+from ._reads import answers, earlier, flat, here, over_blocks_in_turn, stored_answers
 from ._triangular import unit_lower_inverse
 
 
@@ -160,13 +160,15 @@ class _System(NamedTuple):
 
         def step(found: Array, block: tuple) -> tuple[Array, None]:
             index, error, key, rate, met, weight = block
-            recalled = jnp.exp(met.row)[:, None] * (earlier(pairs, flat(keys), key, weight) @ found)
             matrix = rate[:, None] * here(pairs, key, key, met.within)
-            solved = unit_lower_inverse(-matrix) @ (error - rate[:, None] * recalled)
+            if len(keys) > 1:
+                recalled = earlier(pairs, flat(keys), key, weight) @ found
+                error = error - (rate * jnp.exp(met.row))[:, None] * recalled
+            solved = unit_lower_inverse(-matrix) @ error
             return jax.lax.dynamic_update_slice_in_dim(found, solved, index * size, 0), None
 
-        index = jnp.arange(keys.shape[0])
-        found = jax.lax.scan(step, jnp.zeros_like(flat(error)), (index, error, keys, *along))[0]
+        blocks = (jnp.arange(len(keys)), error, keys, *along)
+        found, _ = over_blocks_in_turn(step, jnp.zeros_like(flat(error)), blocks)
         return found.reshape(error.shape)
 
     def transposed_solve(self, _, error: Array) -> Array:
@@ -179,9 +181,10 @@ class _System(NamedTuple):
             matrix = rate[:, None] * here(pairs, key, key, met.within)
             error = error - jax.lax.dynamic_slice_in_dim(asked, index * size, size, 0)
             solved = unit_lower_inverse(-matrix).T @ error
-            asking = (rate * jnp.exp(met.row))[:, None] * solved
-            return asked + earlier(pairs, flat(keys), key, weight).T @ asking, solved
+            if len(keys) > 1:
+                asking = (rate * jnp.exp(met.row))[:, None] * solved
+                asked = asked + earlier(pairs, flat(keys), key, weight).T @ asking
+            return asked, solved
 
-        index = jnp.arange(keys.shape[0])
-        along = (index, error, keys, *along)
-        return jax.lax.scan(step, jnp.zeros_like(flat(error)), along, reverse=True)[1]
+        blocks = (jnp.arange(len(keys)), error, keys, *along)
+        return over_blocks_in_turn(step, jnp.zeros_like(flat(error)), blocks, reverse=True)[1]

@@ -21,7 +21,7 @@ from ._atoms import (
     Tokens,
     tokens,
 )
-from ._reads import answers, flat, stored_answers
+from ._reads import answers, flat, over_blocks, stored_answers
 
 
 def kernel_parallel(
@@ -145,7 +145,7 @@ def softmax_parallel(
         logs = jax.lax.dynamic_update_slice(logs, met.within, (0, place))
         return mean(log_pairs, key, coefficient, query, logs, log_prior)
 
-    outputs = jax.lax.map(jax.checkpoint(answer), (place, run.queries, met, weights))
+    outputs = over_blocks(answer, (place, run.queries, met, weights))
     unknown = spoilt(sequence, jnp.any(old.sick), read_before) | sequence.unclear
     return spoil(unknown, flat(outputs)[: keys.shape[0]])
 
