@@ -77,7 +77,17 @@ def test_whole_pieces_and_tokens_agree(name):
     assert [(b.shape, b.dtype) for b in before] == [(a.shape, a.dtype) for a in after]
 
 
-PACKED = ["gated_delta_net", "softmax", "rbf_delta", "mesa_net", "window", "budget", "every"]
+PACKED = [
+    "titans_mlp",
+    "memora",
+    "gated_delta_net",
+    "softmax",
+    "rbf_delta",
+    "mesa_net",
+    "window",
+    "budget",
+    "every",
+]
 
 
 @pytest.mark.parametrize("name", PACKED)
