@@ -4,7 +4,7 @@ from . import grow as grow, zoo as zoo
 from ._errors import SpecError as SpecError
 from .cite import cite as cite
 from .explain import explain as explain
-from .io import load as load, save as save
+from .io import load as load, load_published as load_published, save as save
 from .nn import (
     AbstractModule as AbstractModule,
     build as build,
@@ -44,6 +44,7 @@ from .spec._capacity import (
     Smallest as Smallest,
     Window as Window,
 )
+from .spec._computed import Computed as Computed
 from .spec._facts import (
     degree as degree,
     is_bounded as is_bounded,
@@ -55,19 +56,30 @@ from .spec._feature import (
     AbstractFeature as AbstractFeature,
     Dpfp as Dpfp,
     EluPlusOne as EluPlusOne,
+    Exponential as Exponential,
+    Grouped as Grouped,
     Hedgehog as Hedgehog,
     Identity as Identity,
     L2Norm as L2Norm,
     LayerNorm as LayerNorm,
     Linear as Linear,
+    LogSigmoid as LogSigmoid,
+    Only as Only,
     RandomFourier as RandomFourier,
     Relu as Relu,
     Scale as Scale,
+    Sigmoid as Sigmoid,
     Silu as Silu,
+    Slice as Slice,
     Softmax as Softmax,
+    Softplus as Softplus,
+    Spread as Spread,
     SumNorm as SumNorm,
+    Tanh as Tanh,
     Taylor as Taylor,
+    Total as Total,
     Weight as Weight,
+    Wide as Wide,
 )
 from .spec._gate import (
     AbstractAdmission as AbstractAdmission,
@@ -107,10 +119,18 @@ from .spec._layer import (
     Layer as Layer,
     Map as Map,
     Mlp as Mlp,
+    Named as Named,
     Norm as Norm,
+    Recall as Recall,
     Repeat as Repeat,
     Residual as Residual,
+    Rotary as Rotary,
+    Shift as Shift,
+    ShortConvolution as ShortConvolution,
+    Tied as Tied,
     Unembed as Unembed,
+    Uniform as Uniform,
+    Vector as Vector,
 )
 from .spec._loss import (
     AbstractLoss as AbstractLoss,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -24,6 +24,7 @@ from .experiments import (
     draw_digits,
     draw_language,
     draw_recall,
+    draw_reproduce,
     keep_freed_memory,
     language_settings,
     language_specs,
@@ -37,10 +38,15 @@ from .experiments import (
     recall_table,
     RecallSettings,
     Report,
+    reproduce_settings,
+    reproduce_specs,
+    reproduce_table,
+    ReproduceSettings,
     Row,
     run_digits,
     run_language,
     run_recall,
+    run_reproduce,
     SettingError,
     suggestion,
 )
@@ -98,6 +104,21 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Reproduce:
+    """Check findings against fixed bars: a line a bar, with the figures of every seed.
+
+    Every model that a bar needs is trained, which takes a while; the exit status is 0 only if every
+    seed clears every bar.
+    """
+
+    which: tyro.conf.Positional[Literal["recall"]]
+    """What the bars are about."""
+    settings: Settings[ReproduceSettings] = dataclasses.field(default_factory=ReproduceSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/reproduce-<which>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
 class List:
     """List the memories that have a name."""
 
@@ -118,6 +139,7 @@ class Explain:
 
 Command = (
     Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Explain, tyro.conf.subcommand("explain")]
 )
@@ -154,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _run_recall(chosen)
             case Run(RunLanguage() as chosen):
                 return _run_language(chosen)
+            case Reproduce():
+                return _reproduce(command)
             case List():
                 return _list()
             case _:
@@ -206,6 +230,21 @@ def _run_language(chosen: RunLanguage) -> int:
         console=Console(stderr=True),
     )
     return _run(report, lambda: run_language(settings, report), language_table)
+
+
+def _reproduce(chosen: Reproduce) -> int:
+    settings = chosen.settings
+    settings.check()
+    report = Report(
+        f"reproduce-{chosen.which}",
+        new_folder(f"reproduce-{chosen.which}", chosen.out),
+        settings=reproduce_settings(settings),
+        specs=reproduce_specs(settings),
+        draw=draw_reproduce,
+        console=Console(stderr=True),
+    )
+    status = _run(report, lambda: run_reproduce(settings, report), reproduce_table)
+    return status or int(not all(row["passes"] for row in report.rows))
 
 
 def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], Table]) -> int:

@@ -1,6 +1,7 @@
 """Ready experiments: their data, their training loops, their reports."""
 
 from ._allocator import keep_freed_memory as keep_freed_memory
+from ._bars import Bar as Bar, BARS as BARS, KINDS as KINDS, Trial as Trial
 from ._classify import (
     cross_entropy as cross_entropy,
     Epoch as Epoch,
@@ -10,6 +11,7 @@ from ._classify import (
 from ._data import (
     Classification as Classification,
     digits as digits,
+    MixedTask as MixedTask,
     RECALL_TASKS as RECALL_TASKS,
     RecallBatch as RecallBatch,
     RecallTask as RecallTask,
@@ -35,6 +37,7 @@ from ._language import (
     run_language as run_language,
     train_language as train_language,
 )
+from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
     RECALL_MEMORIES as RECALL_MEMORIES,
     recall_memory as recall_memory,
@@ -47,6 +50,7 @@ from ._plots import (
     draw_digits as draw_digits,
     draw_language as draw_language,
     draw_recall as draw_recall,
+    draw_reproduce as draw_reproduce,
 )
 from ._recall import (
     recall_settings as recall_settings,
@@ -66,10 +70,19 @@ from ._report import (
     table as table,
     write_atomically as write_atomically,
 )
+from ._reproduce import (
+    reproduce_settings as reproduce_settings,
+    reproduce_specs as reproduce_specs,
+    reproduce_table as reproduce_table,
+    ReproduceSettings as ReproduceSettings,
+    run_reproduce as run_reproduce,
+    run_trial as run_trial,
+)
 from ._sequence import (
     Checkpoint as Checkpoint,
     Model as Model,
     recipe as recipe,
+    Task as Task,
     train_recall as train_recall,
 )
 from ._text import (

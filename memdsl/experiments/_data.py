@@ -218,3 +218,37 @@ RECALL_TASKS: dict[RecallName, RecallTask] = {
     "mqar": RecallTask(keys=16, writes=1),
     "rewrites": RecallTask(keys=8, writes=2),
 }
+
+
+@dataclass(frozen=True)
+class MixedTask:
+    """Training sequences of several recall tasks of one length and vocabulary, in equal shares.
+
+    **Arguments:**
+
+    - `tasks`: the tasks.
+    """
+
+    tasks: tuple[RecallTask, ...]
+
+    def training(self, seed: int) -> np.random.Generator:
+        """A generator for the training sequences of a seed."""
+        return np.random.default_rng([_TRAINING_STREAM, seed])
+
+    def sample(self, rng: np.random.Generator, count: int) -> RecallBatch:
+        """Draws as many sequences of each task; further questions of a row have the label -1."""
+        most = max(task.keys for task in self.tasks)
+        drawn = [task.sample(rng, count // len(self.tasks)) for task in self.tasks]
+
+        def wide(array: np.ndarray, fill: int) -> np.ndarray:
+            return np.pad(array, [(0, 0), (0, most - array.shape[1])], constant_values=fill)
+
+        return RecallBatch(
+            np.concatenate([batch.tokens for batch in drawn]),
+            np.concatenate([wide(batch.positions, 0) for batch in drawn]),
+            np.concatenate([wide(batch.labels, -1) for batch in drawn]),
+        )
+
+    def test(self, count: int = 512) -> RecallBatch:
+        """The fixed test sequences, those of each task in equal shares."""
+        return self.sample(np.random.default_rng([_TEST_STREAM, 0]), count)

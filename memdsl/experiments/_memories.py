@@ -31,7 +31,7 @@ RECALL_MEMORIES = (
 """The names that `memdsl run recall --memory all` stands for."""
 
 
-def recall_memory(name: str) -> md.AbstractMemory:
+def recall_memory(name: str, bias: float = -2.0) -> md.AbstractMemory:
     """The memory of a name in `memdsl.zoo`, with the recipe's start of its write rate.
 
     A rate sigmoid(w x + b) starts at b = -2 here: with keys of 32 numbers that point anywhere, a
@@ -40,12 +40,13 @@ def recall_memory(name: str) -> md.AbstractMemory:
     **Arguments:**
 
     - `name`: a name that `memdsl list` shows.
+    - `bias`: b, where the write rate starts.
     """
     memory = md.zoo.catalogue()[name]()
     if isinstance(memory, md.Memory) and isinstance(memory.write, md.Delta | md.Ridge):
         rate = memory.write.rate
         if isinstance(rate, md.FromInput):
-            return memory.replace(write=memory.write.replace(rate=rate.replace(bias=-2.0)))
+            return memory.replace(write=memory.write.replace(rate=rate.replace(bias=bias)))
     return memory
 
 

@@ -115,3 +115,19 @@ def draw_language(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> No
     ax.set_title("Characters of the Python documentation", fontsize=11)
     ax.legend(frameon=False)
     _save(figure, path)
+
+
+def draw_reproduce(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws the accuracy of every model that was trained, a dot a seed."""
+    names = sorted({point["name"] for point in history})
+    figure, (ax,) = _figure(1, 8, 1.2 + 0.24 * len(names))
+    for y, name in enumerate(names):
+        found = [point["accuracy"] for point in history if point["name"] == name]
+        ax.plot(found, [y] * len(found), "o", markersize=4, color="tab:blue", alpha=0.7)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xlabel("accuracy on the test sequences, a dot a seed")
+    failed = sorted({row["name"] for row in rows if not row["passes"]})
+    ax.set_title(f"Bars that fail: {', '.join(failed) or 'none'}", fontsize=11)
+    _save(figure, path)

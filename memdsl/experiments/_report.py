@@ -173,6 +173,13 @@ class Report:
         """Starts the progress bar of the next row."""
         self._task = self._progress.add_task(title, total=total, unit=unit, news="")
 
+    def note(self, point: Row, news: str, done: int) -> None:
+        """Notes one line of the history, and moves the bar on."""
+        self.history.append(point)
+        if self._task is not None:
+            self._progress.update(self._task, completed=done, news=news)
+        self._save(complete=False)
+
     def baseline(self, row: Row) -> None:
         """Notes a row that nothing is trained for."""
         self.rows.append(row)

@@ -1,7 +1,7 @@
-"""Training of a sequence model on questions: fresh sequences every step, one fixed test."""
+"""Training of a sequence model on questions, with fixed tests now and then."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -10,8 +10,23 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from ._classify import cross_entropy
-from ._data import RecallBatch, RecallTask
+from ._data import RecallBatch
+
+
+class Task(Protocol):
+    """Where sequences come from. Where nothing is asked, a label is negative."""
+
+    def training(self, seed: int) -> np.random.Generator:
+        """A generator for the training sequences of a seed."""
+        ...
+
+    def sample(self, rng: np.random.Generator, count: int) -> RecallBatch:
+        """Training sequences."""
+        ...
+
+    def test(self, count: int = 512) -> RecallBatch:
+        """The fixed test sequences."""
+        ...
 
 
 class Checkpoint(NamedTuple):
@@ -20,6 +35,8 @@ class Checkpoint(NamedTuple):
     step: int
     train_loss: float
     accuracy: float
+    accuracies: Mapping[str, float] = {}
+    """That of each further test, by its name."""
 
 
 Model = Callable[[Int[Array, " time"], Int[Array, " query"]], Float[Array, "query vocabulary"]]
@@ -50,7 +67,7 @@ def recipe(rate: float, steps: int, decayed: PyTree) -> optax.GradientTransforma
 
 def train_recall(
     model: Any,
-    task: RecallTask,
+    task: Task,
     *,
     decayed: PyTree,
     rate: float,
@@ -59,18 +76,20 @@ def train_recall(
     seed: int,
     every: int,
     advance: Callable[[int], None] = lambda step: None,
+    tests: Mapping[str, RecallBatch] | None = None,
 ) -> Iterator[Checkpoint]:
     """Trains a model by cross-entropy at the questions of fresh sequences.
 
     **Arguments:**
 
     - `model`: an Equinox module that is called as `Model` says.
-    - `task`: the source of sequences.
+    - `task`: the source of sequences, and of the test.
     - `decayed`: which parameters weight decay applies to, a tree of booleans.
     - `rate`, `steps`, `batch`: the highest learning rate, the steps, the sequences in a step.
     - `seed`: of the training sequences.
     - `every`: steps between tests; the last step is always tested.
     - `advance`: told the number of steps done, now and then.
+    - `tests`: further test sequences, by name.
 
     **Returns:**
 
@@ -82,7 +101,9 @@ def train_recall(
 
     def loss_of(weights, tokens, positions, labels):
         logits = jax.vmap(eqx.combine(weights, rest))(tokens, positions)
-        return cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+        asked = labels >= 0
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(asked, labels, 0))
+        return jnp.sum(jnp.where(asked, loss, 0)) / jnp.sum(asked)
 
     @jax.jit
     def step(weights, state, sequences):
@@ -96,8 +117,9 @@ def train_recall(
         logits = jax.vmap(eqx.combine(weights, rest))(tokens, positions)
         return jnp.sum(jnp.argmax(logits, axis=-1) == labels)
 
-    test = _in_chunks(task.test(), 64)
-    asked = task.test().labels.size
+    everything = {"": task.test(), **(tests or {})}
+    chunks = {name: _in_chunks(batch, 64) for name, batch in everything.items()}
+    asked = {name: int(np.sum(batch.labels >= 0)) for name, batch in everything.items()}
     rng = task.training(seed)
     losses = []
     for number in range(1, steps + 1):
@@ -108,8 +130,11 @@ def train_recall(
             advance(number)
         if number % every == 0 or number == steps:
             mean = float(np.mean(jax.device_get(losses)))
-            right = sum(int(hits(weights, chunk)) for chunk in test)
-            yield Checkpoint(number, mean, right / asked)
+            shares = {
+                name: sum(int(hits(weights, chunk)) for chunk in parts) / asked[name]
+                for name, parts in chunks.items()
+            }
+            yield Checkpoint(number, mean, shares.pop(""), shares)
             losses = []
 
 

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..plan import Dims
@@ -48,7 +49,7 @@ class AbstractModule(eqx.Module):
         - `starts`: True at the first token of every packed document.
         - `mask`: False for padding.
         """
-        return self.run(x, None, starts, mask)[1]
+        return self.run(_there(x, mask), None, starts, mask)[1]
 
     def prefill(
         self,
@@ -60,9 +61,16 @@ class AbstractModule(eqx.Module):
     ) -> tuple[Any, Array]:
         """`(state, y)` of a piece of a sequence, going on from `state` (by default from `init()`)."""
         state = self.init() if state is None else state
-        return self.run(x, state, starts, mask)
+        return self.run(_there(x, mask), state, starts, mask)
 
     def step(self, state: Any, token: Array) -> tuple[Any, Array]:
         """`(state, y)` of one token."""
         state, y = self.run(token[None], state, None, None)
         return state, y[0]
+
+
+def _there(x: Array, mask: Array | None) -> Array:
+    """Zeros in the place of padding: whatever it holds, NaN included, reaches nothing."""
+    if mask is None:
+        return x
+    return jnp.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros((), x.dtype))

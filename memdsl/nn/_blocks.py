@@ -79,17 +79,29 @@ class Mlp(AbstractPointwise):
 
 
 class Norm(AbstractPointwise):
-    """`x / sqrt(mean x^2 + epsilon) * gain`, with the mean in float32."""
+    """`x / sqrt(mean x^2 + epsilon) * gain`, group by group, with the mean in float32."""
 
     spec: NormSpec = eqx.field(static=True)
     dims: Dims = eqx.field(static=True)
     gain: Array
+    bias: Array | None = None
 
     def apply(self, x: Array) -> Array:
+        groups = self.spec.groups
         wide = x.astype(at_least_single(x.dtype))
+        wide = wide.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+        if self.spec.centred:
+            wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
         square = jnp.mean(wide * wide, axis=-1, keepdims=True)
-        y = wide * jax.lax.rsqrt(square + self.spec.epsilon)
-        return (y * jnp.broadcast_to(self.gain.astype(y.dtype), y.shape)).astype(x.dtype)
+        y = wide * jax.lax.rsqrt(square + self.spec.epsilon) * self._over(self.gain, wide)
+        if self.bias is not None:
+            y = y + self._over(self.bias, wide)
+        return y.reshape(x.shape).astype(x.dtype)
+
+    def _over(self, parameter: Array, wide: Array) -> Array:
+        """A gain or a bias beside every group, one for all groups or one of its own each."""
+        size = wide.shape[-1]
+        return jnp.broadcast_to(parameter.astype(wide.dtype).reshape(-1, size), wide.shape)
 
 
 class Map(AbstractPointwise):

@@ -108,7 +108,8 @@ def _walk(spec: Any) -> list[Any]:
     return inner
 
 
-def _known(given: Shape, spec: Any) -> int:
+def known(given: Shape, spec: Any) -> int:
+    """The width of what a layer is given, which must be known."""
     if given.width is None:
         sides = "Dims(..., height=28, width=28), the sides of the first image."
         raise SpecError(
@@ -120,30 +121,54 @@ def _known(given: Shape, spec: Any) -> int:
     return given.width
 
 
+def _dense(spec: specs.Dense, rows: int, columns: int, key: Array) -> tuple[Array, Array | None]:
+    """Where the weight and the bias of a `Dense` start."""
+    bias = jnp.zeros(rows)
+    match spec.start:
+        case "zeros":
+            weight = jnp.zeros((rows, columns))
+        case "uniform":
+            first, second = jax.random.split(key)
+            bound = 1 / math.sqrt(columns)
+            weight = jax.random.uniform(first, (rows, columns), minval=-bound, maxval=bound)
+            bias = jax.random.uniform(second, (rows,), minval=-bound, maxval=bound)
+        case "xavier":
+            bound = math.sqrt(6 / (rows + columns))
+            weight = jax.random.uniform(key, (rows, columns), minval=-bound, maxval=bound)
+        case "orthogonal":
+            weight = jax.nn.initializers.orthogonal()(key, (rows, columns), jnp.float32)
+        case _:
+            weight = _normal(key, rows, columns)
+    return spec.gain * weight, bias if spec.bias else None
+
+
 def _normal(key: Array, rows: int, columns: int) -> Array:
     return jax.random.normal(key, (rows, columns)) / math.sqrt(columns)
 
 
 @make.register
 def _(spec: specs.Layer, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    dims = dataclasses.replace(dims, model=_known(given, spec))
-    return Made(build_layer(spec, dims, key), given)
+    dims = dataclasses.replace(dims, model=known(given, spec))
+
+    def inner(layer: specs.AbstractLayer, own: Array) -> tuple[Any, int | None]:
+        made = make(layer, dims, given, vocabulary, own)
+        return made.module, made.shape.width
+
+    return Made(build_layer(spec, dims, inner, key), given)
 
 
 @make.register
 def _(spec: specs.Dense, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    columns = _known(given, spec)
+    columns = known(given, spec)
     rows = spec.size or columns
-    weight = _normal(key, rows, columns)
-    weight = jnp.zeros_like(weight) if spec.start == "zeros" else weight
-    bias = jnp.zeros(rows) if spec.bias else None
+    weight, bias = _dense(spec, rows, columns, key)
     module = blocks.Dense(spec=spec, dims=dims, weight=weight, bias=bias)
     return Made(module, Shape(rows))
 
 
 @make.register
 def _(spec: specs.Conv, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    weight = _normal(key, spec.channels, _known(given, spec) * spec.window**2)
+    weight = _normal(key, spec.channels, known(given, spec) * spec.window**2)
     bias = jnp.zeros(spec.channels) if spec.bias else None
     module = images.Conv(spec=spec, dims=dims, weight=weight, bias=bias)
     return Made(module, Shape(spec.channels, images.sides(given.image, spec)))
@@ -154,13 +179,13 @@ def _(spec: specs.Grown, dims: Dims, given: Shape, vocabulary: int | None, key: 
     base_key, own = jax.random.split(key)
     base = make(spec.base, dims, given, vocabulary, base_key)
     patch = spec.base.window**2 if isinstance(spec.base, specs.Conv) else 1
-    key_size, value_size = _known(given, spec) * patch, _known(base.shape, spec)
+    key_size, value_size = known(given, spec) * patch, known(base.shape, spec)
     return Made(grown_layer(spec, dims, base.module, key_size, value_size, key=own), base.shape)
 
 
 @make.register
 def _(spec: specs.Mlp, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    size = _known(given, spec)
+    size = known(given, spec)
     inner = int(spec.expand * size)
     first, second, third = jax.random.split(key, 3)
     module = blocks.Mlp(
@@ -175,7 +200,18 @@ def _(spec: specs.Mlp, dims: Dims, given: Shape, vocabulary: int | None, key: Ar
 
 @make.register
 def _(spec: specs.Norm, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    return Made(blocks.Norm(spec=spec, dims=dims, gain=jnp.ones(_known(given, spec))), given)
+    width = known(given, spec)
+    if width % spec.groups:
+        raise SpecError(
+            f"{spec.groups} groups do not divide a width of {width}.",
+            where=spec,
+            at="groups",
+            instead="a number of groups that does.",
+        )
+    size = width // spec.groups if spec.shared_gain else width
+    bias = jnp.zeros(size) if spec.bias else None
+    module = blocks.Norm(spec=spec, dims=dims, gain=jnp.full(size, spec.start), bias=bias)
+    return Made(module, given)
 
 
 @make.register
@@ -219,7 +255,7 @@ def _(spec: specs.Unembed, dims: Dims, given: Shape, vocabulary: int | None, key
             at="vocabulary",
             instead="Unembed(256), say.",
         )
-    weight = _normal(key, rows, _known(given, spec))
+    weight = _normal(key, rows, known(given, spec))
     return Made(blocks.Unembed(spec=spec, dims=dims, weight=weight), Shape(rows))
 
 

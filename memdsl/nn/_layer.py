@@ -11,26 +11,25 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from .._types import at_least_single
-from ..plan import Dims, Plan, plan
-from ..plan._prepare import prepare
-from ..plan._states import empty_tree, leaf_states, representation_of, with_room
-from ..plan._stream import run_tree, Stream
-from ..plan._tree import leaves, lower, parts
+from ..plan import Dims, plan
+from ..plan._tree import leaves, lower
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._layer import Layer
-from ..spec._memory import AbstractMemory, Chained, Leaf, Mapped, Memory, Network, Transposed
-from ..spec._slots import ground, resolve
-from ..state import AbstractState
+from ..spec._memory import AbstractMemory
+from ..spec._slots import resolve
 from ._base import AbstractModule
 from ._convolution import convolve
-from ._numbers import evaluate_numbers, init_numbers
+from ._heads import answer_size, computed_states, empty_heads, run_computed, run_heads
+from ._numbers import init_numbers, Make
 
 
 class LayerState(eqx.Module):
-    """What a layer carries from piece to piece: its memory (one a head), and the convolution's tail."""
+    """What a layer carries from piece to piece: its memory (one a head), the convolution's tail, and
+    what the layers that compute its numbers carry."""
 
     memory: Any
     tail: Array | None
+    computed: dict[str, Any] | None = None
 
 
 class MemoryLayer(AbstractModule):
@@ -48,26 +47,9 @@ class MemoryLayer(AbstractModule):
     output: Array
 
     def init(self, time: int | None = None) -> LayerState:
-        chosen = self.plan(time or self.dims.time, "serve")
-        heads = self.spec.heads
-        one = empty_tree(
-            chosen.memory,
-            chosen,
-            self.dims.key or 0,
-            self.dims.value or 0,
-            time or self.dims.time,
-            self.dtype,
-        )
-        memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (heads, *x.shape)), one)
-        constants, _ = evaluate_numbers(
-            self.memory,
-            self.numbers,
-            jnp.zeros((0, self.width), self.dtype),
-            heads,
-            jnp.zeros(0, jnp.int32),
-            self.dtype,
-        )
-        return LayerState(_with_initial(chosen, memory, constants), self._empty_tail(self.dtype))
+        memory = empty_heads(self.memory, self.dims, self.numbers, time, self.dtype)
+        computed = computed_states(self.numbers, time)
+        return LayerState(memory, self._empty_tail(self.dtype), computed)
 
     @property
     def width(self) -> int:
@@ -79,66 +61,24 @@ class MemoryLayer(AbstractModule):
         """The dtype of states: float32, or float64 where the parameters are."""
         return at_least_single(self.output.dtype)
 
-    def plan(self, time: int | None, purpose: str, state: Any = None) -> Plan:
-        """The plan of the layer's memory for a length."""
-        dims = dataclasses.replace(self.dims, time=time)
-        kept = {}
-        if state is not None:
-            kept = {path: representation_of(s) for path, s in leaf_states(self.memory, state)}
-        return plan(self.memory, dims, purpose=purpose, representation=kept)
-
     def run(
         self, x: Array, state: LayerState | None, starts: Array | None, mask: Array | None
-    ) -> tuple[LayerState, Array]:
-        time, heads = len(x), self.spec.heads
-        room = max(time, 1)
-        dtype = at_least_single(x.dtype)
-        fresh = state is None
-        if state is None:
-            chosen = self.plan(room, "train")
-            one = empty_tree(
-                chosen.memory, chosen, self.dims.key or 0, self.dims.value or 0, room, dtype
-            )
-            memory: Any = jax.tree.map(lambda a: jnp.broadcast_to(a, (heads, *a.shape)), one)
-            tail = self._empty_tail(x.dtype)
-        else:
-            purpose = "serve" if time == 1 else "train"
-            chosen = self.plan(room, purpose, state.memory)
-            memory, tail = state.memory, state.tail
+    ) -> tuple[LayerState | None, Array]:
+        tail = self._empty_tail(x.dtype) if state is None else state.tail
         if mask is not None:
             x = jnp.where(mask[:, None], x, 0)
         begins = starts if starts is None or mask is None else starts & mask
         streams, tail = self._streams(x, tail, begins, mask)
-        steps = _steps(chosen, memory, time, mask)
-        constants, tokens = evaluate_numbers(chosen.memory, self.numbers, x, heads, steps, dtype)
-        if fresh:
-            memory = _with_initial(chosen, memory, constants)
-
-        def one_head(memory: Any, streams: Any, constants: Any, tokens: Any) -> tuple[Any, Array]:
-            stream = Stream(
-                streams["key"],
-                streams["value"],
-                streams["query"],
-                streams.get("erase"),
-                streams.get("remove"),
-                begins,
-                mask,
-                constants,
-                tokens,
-                fresh,
-                mask,
-            )
-            return run_tree(chosen.memory, chosen, memory, stream)
-
-        cast = {name: a.astype(dtype) for name, a in streams.items()}
-        before = memory
-        memory, answers = jax.vmap(one_head)(before, cast, constants, tokens)
-        if not fresh:
-            answers = with_room(chosen.memory, before, memory, answers)
-        y = self._finish(x, jnp.moveaxis(answers, 0, 1))
+        before = None if state is None else state.computed
+        numbers, computed = run_computed(self.numbers, x, before, begins, mask)
+        memory = None if state is None else state.memory
+        memory, answers = run_heads(
+            self.memory, self.dims, numbers, x, streams, memory, begins, mask
+        )
+        y = self._finish(x, answers)
         if mask is not None:
             y = jnp.where(mask[:, None], y, 0)
-        return LayerState(memory, tail), y
+        return LayerState(memory, tail, computed), y
 
     def _streams(
         self, x: Array, tail: Array | None, starts: Array | None, mask: Array | None
@@ -186,53 +126,8 @@ class MemoryLayer(AbstractModule):
         return jnp.zeros((width - 1, channels), dtype)
 
 
-def _steps(chosen: Plan, memory: Any, time: int, mask: Array | None) -> Array:
-    """The number of each token in the life of the memory."""
-    found = leaf_states(chosen.memory, memory)
-    seen = jnp.ones(time, jnp.int32) if mask is None else mask.astype(jnp.int32)
-    count = found[0][1].count[0] if found else jnp.zeros((), jnp.int32)
-    return count + jnp.cumsum(seen) - seen
-
-
-def _with_initial(chosen: Plan, memory: Any, constants: dict[str, Any]) -> Any:
-    """The states of fresh memories, with learned initial matrices in their place."""
-    initial = {path: value for path, value in constants.items() if path.endswith("initial")}
-    if not initial:
-        return memory
-    states = {path: state for path, state in leaf_states(chosen.memory, memory)}
-    for path, value in initial.items():
-        prefix = path.removesuffix("initial").rstrip(".")
-        leaf = next(m for p, m, _ in leaves(chosen.memory) if p == prefix)
-        kind = chosen.rule(prefix).representation
-
-        def clear(state: Any, matrix: Array, leaf: Leaf = leaf, kind: str = kind) -> Any:
-            return state.clear(prepare(ground(leaf, {"initial": matrix}), kind)[0])
-
-        states[prefix] = jax.vmap(clear)(states[prefix], value)
-    flat = iter(states.values())
-    is_state = lambda s: isinstance(s, AbstractState)  # noqa: E731
-    return jax.tree.map(lambda s: next(flat) if is_state(s) else s, memory, is_leaf=is_state)
-
-
-def answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
-    """The size of what a memory answers."""
-    match memory:
-        case Transposed():
-            inner = memory.memory
-            return int(inner.kernel.rank(value_size)) if isinstance(inner, Memory) else key_size
-        case Mapped():
-            return memory.feature.size(answer_size(memory.memory, key_size, value_size))
-        case Chained():
-            return answer_size(memory.second, key_size, value_size)
-        case Memory() | Network():
-            return value_size
-        case _:
-            inner = [part for _, part in parts(memory)]
-            return answer_size(inner[0], key_size, value_size) if inner else value_size
-
-
-def build_layer(spec: Layer, dims: Dims, key: Array) -> MemoryLayer:
-    """The layer of a spec, with fresh parameters."""
+def build_layer(spec: Layer, dims: Dims, make: Make, key: Array) -> MemoryLayer:
+    """The layer of a spec, with fresh parameters; `make` builds the layers that compute numbers."""
     model = dims.need("model", "a layer reads and writes vectors of it")
     heads = spec.heads
     key_size = spec.key_size or dims.key or _share(model, heads, spec)
@@ -269,7 +164,7 @@ def build_layer(spec: Layer, dims: Dims, key: Array) -> MemoryLayer:
         memory=memory,
         projections=projections,
         convolution=convolution,
-        numbers=init_numbers(memory, heads, model, key_size, value_size, numbers_key),
+        numbers=init_numbers(memory, heads, model, key_size, value_size, numbers_key, make),
         gain=jnp.ones(width // heads) if spec.norm == "rms" else None,
         gate=gate,
         output=jax.random.normal(output_key, (model, width)) / math.sqrt(width),

@@ -1,7 +1,7 @@
 """The numbers of a memory as parameters: made at build time, evaluated at every call."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,73 +11,37 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from .._types import at_least_single
-from ..plan._tree import leaves as leaves_of, parts
-from ..spec._facts import pairs_per_token
-from ..spec._feature import AbstractFeature, Then, Weight
-from ..spec._kernel import AbstractKernel, Pullback
-from ..spec._loss import After
-from ..spec._memory import AbstractMemory, Mapped, Memory, Network, Transposed
+from ..plan._tree import leaves as leaves_of
+from ..spec._computed import Computed
+from ..spec._feature import Weight
+from ..spec._layer_base import AbstractLayer
+from ..spec._memory import AbstractMemory, Network
 from ..spec._number import FromInput, Knob, Learned, leaves, Log, Schedule
-from ..spec._slots import evaluate, key_channels, Slot, slots
+from ..spec._slots import evaluate, Slot, slots
+from ._channels import channels, feature_sizes
 
 
-def channels(
-    memory: AbstractMemory, key_size: int, value_size: int, prefix: str = ""
-) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """`(path, (key channels, value channels, pairs a token))` of every leaf."""
-    if isinstance(memory, Memory):
-        wide = key_channels(memory, key_size)
-        yield prefix, (wide, value_size, pairs_per_token(memory.write))
-    if isinstance(memory, Network):
-        yield prefix, (key_size, value_size, 1)
-    if isinstance(memory, Transposed):
-        key_size, value_size = value_size, key_size
-    for name, part in parts(memory):
-        yield from channels(part, key_size, value_size, f"{prefix}{name}.")
+Make = Callable[[AbstractLayer, Array], tuple[Any, int | None]]
+"""Builds a layer on the input, given a key: `(module, width of what it gives)`."""
 
 
-def feature_sizes(
-    memory: AbstractMemory, key_size: int, value_size: int, prefix: str = ""
-) -> Iterator[tuple[str, int]]:
-    """`(path of a feature, the size of what it is given)`."""
-
-    def inside(feature: AbstractFeature, size: int, path: str) -> Iterator[tuple[str, int]]:
-        yield path, size
-        if isinstance(feature, Then):
-            yield from inside(feature.first, size, f"{path}.first")
-            yield from inside(feature.second, feature.first.size(size), f"{path}.second")
-
-    def kernels(kernel: AbstractKernel, size: int, path: str) -> Iterator[tuple[str, int]]:
-        if isinstance(kernel, Pullback):
-            yield from inside(kernel.feature, size, f"{path}.feature")
-            size = kernel.feature.size(size)
-        for name in ("kernel", "inner", "left", "right"):
-            part = vars(kernel).get(name)
-            if isinstance(part, AbstractKernel):
-                yield from kernels(part, size, f"{path}.{name}")
-
-    if isinstance(memory, Memory):
-        yield from kernels(memory.kernel, key_size, f"{prefix}kernel")
-    if isinstance(memory, Network):
-        yield from inside(memory.before, key_size, f"{prefix}before")
-        yield from inside(memory.after, value_size, f"{prefix}after")
-    loss = vars(vars(memory).get("write", memory)).get("loss")
-    path = f"{prefix}write.loss"
-    while isinstance(loss, After):
-        yield from inside(loss.feature, value_size, f"{path}.feature")
-        loss, path = loss.loss, f"{path}.loss"
-    if isinstance(memory, Mapped):
-        yield from inside(memory.feature, value_size, f"{prefix}feature")
-    if isinstance(memory, Transposed):
-        key_size, value_size = value_size, key_size
-    for name, part in parts(memory):
-        yield from feature_sizes(part, key_size, value_size, f"{prefix}{name}.")
+def _cannot(layer: AbstractLayer, key: Array) -> tuple[Any, int | None]:
+    raise SpecError("Nothing computes numbers here.", where=layer, instead="Learned(x) or a float.")
 
 
 def init_numbers(
-    memory: AbstractMemory, heads: int, model: int, key_size: int, value_size: int, key: Array
+    memory: AbstractMemory,
+    heads: int,
+    model: int,
+    key_size: int,
+    value_size: int,
+    key: Array,
+    make: Make = _cannot,
 ) -> dict[str, tuple[Any, ...]]:
-    """The parameters of every number, by path: one entry a leaf of its sum or product."""
+    """The parameters of every number, by path: one entry a leaf of its sum or product.
+
+    Of a `Computed` number it is a module, which `make` builds.
+    """
     sizes = dict(channels(memory, key_size, value_size))
     inputs = dict(feature_sizes(memory, key_size, value_size))
     found = ((f"{p}." if p else "", leaf) for p, leaf, _ in leaves_of(memory))
@@ -85,18 +49,42 @@ def init_numbers(
     made: dict[str, tuple[Any, ...]] = {}
     for slot in slots(memory):
         shape = _shape(slot, sizes, inputs, key_size, value_size)
-        network = networks.get(_leaf_of(slot.path, sizes) or "")
         several = _pairs(slot, sizes)
         parameters = []
         for leaf in leaves(slot.number):
             key, own = jax.random.split(key)
-            if network is not None and slot.per == "parameters":
-                key_channels, value_channels, _ = sizes[_leaf_of(slot.path, sizes) or ""]
-                parameters.append(_init_network(network, leaf, heads, key_channels, value_channels))
-            else:
-                parameters.append(_init_leaf(leaf, slot, heads, shape, several, model, own))
+            if isinstance(leaf, Computed):
+                module, width = make(leaf.layer, own)
+                _check_width(leaf, width, heads, shape, several)
+                parameters.append(module)
+                continue
+            if slot.per == "parameters":
+                prefix = _leaf_of(slot.path, sizes) or ""
+                of_key, of_value, _ = sizes[prefix]
+                parameters.append(_init_network(networks[prefix], leaf, heads, of_key, of_value))
+                continue
+            parameters.append(_init_leaf(leaf, slot, heads, shape, several, model, own))
         made[slot.path] = tuple(parameters)
     return made
+
+
+def _check_width(
+    leaf: Computed, width: int | None, heads: int, shape: tuple[int, ...], pairs: int
+) -> None:
+    count = 1 if leaf.per == "layer" else heads
+    channels = math.prod(shape) if leaf.per.endswith("channel") else 1
+    if width != pairs * count * channels:
+        factors = [f"{count} heads"] if leaf.per != "layer" else []
+        factors = [f"{pairs} pairs", *factors] if pairs > 1 else factors
+        factors += [f"{channels} channels"] if leaf.per.endswith("channel") else []
+        raise SpecError(
+            f"The numbers that this layer computes are {width}, and {pairs * count * channels} are "
+            "asked for.",
+            where=leaf,
+            at="layer",
+            why=f"A number per {leaf.per} here is {' times '.join(factors) or 'one'}.",
+            instead=f"a layer that is {pairs * count * channels} wide.",
+        )
 
 
 def _leaf_of(path: str, sizes: dict[str, Any]) -> str | None:
@@ -137,6 +125,13 @@ def _init_leaf(
 ) -> Any:
     match leaf:
         case Knob():
+            if isinstance(leaf.value, tuple) and len(leaf.value) != heads:
+                raise SpecError(
+                    f"This knob has {len(leaf.value)} numbers, and the layer {heads} heads.",
+                    where=leaf,
+                    at="value",
+                    instead="one number, or one a head.",
+                )
             return jnp.asarray(leaf.value, jnp.float32)
         case Learned() if slot.per == "state":
             scale = leaf.start / math.sqrt(shape[0])
@@ -196,9 +191,18 @@ def _init_weight(leaf: Weight, heads: int, shape: tuple[int, ...], key: Array) -
             return jax.nn.initializers.orthogonal(column_axis=-1)(key, (heads, *shape), jnp.float32)
 
 
+def evaluate_constants(
+    memory: AbstractMemory, parameters: Mapping[str, tuple[Any, ...]], heads: int, dtype: Any
+) -> dict[str, Any]:
+    """The values of those numbers that do not change from token to token, by path."""
+    nothing, steps = jnp.zeros((0, 0), dtype), jnp.zeros(0, jnp.int32)
+    fixed = [slot for slot in slots(memory) if not slot.time]
+    return {s.path: _slot_value(memory, s, parameters, nothing, heads, steps, dtype) for s in fixed}
+
+
 def evaluate_numbers(
     memory: AbstractMemory,
-    parameters: dict[str, tuple[Any, ...]],
+    parameters: Mapping[str, tuple[Any, ...]],
     x: Array,
     heads: int,
     steps: Array,
@@ -210,36 +214,55 @@ def evaluate_numbers(
     """
     constants: dict[str, Any] = {}
     tokens: dict[str, Any] = {}
-    sizes = dict(channels(memory, 1, 1))
     for slot in slots(memory):
-        table = dict(zip(map(id, leaves(slot.number)), parameters[slot.path], strict=True))
-
-        def of(leaf: Any, table: Any = table, slot: Slot = slot) -> Any:
-            pairs = _pairs(slot, sizes)
-            value = _leaf_value(leaf, table.get(id(leaf)), x, heads, steps, slot, pairs)
-            if isinstance(value, Log):
-                return Log(value.log.astype(dtype))
-            return jnp.asarray(value, dtype)
-
-        (tokens if slot.time else constants)[slot.path] = evaluate(slot.number, of, slot.log)
+        value = _slot_value(memory, slot, parameters, x, heads, steps, dtype)
+        (tokens if slot.time else constants)[slot.path] = value
     return constants, tokens
+
+
+def _slot_value(
+    memory: AbstractMemory,
+    slot: Slot,
+    parameters: Mapping[str, tuple[Any, ...]],
+    x: Array,
+    heads: int,
+    steps: Array,
+    dtype: Any,
+) -> Any:
+    table = dict(zip(map(id, leaves(slot.number)), parameters[slot.path], strict=True))
+    pairs = _pairs(slot, dict(channels(memory, 1, 1)))
+
+    def of(leaf: Any) -> Any:
+        value = _leaf_value(leaf, table.get(id(leaf)), x, heads, steps, slot, pairs)
+        if isinstance(value, Log):
+            return Log(value.log.astype(dtype))
+        return jnp.asarray(value, dtype)
+
+    return evaluate(slot.number, of, slot.log)
 
 
 def _leaf_value(
     leaf: Any, parameter: Any, x: Array, heads: int, steps: Array, slot: Slot, pairs: int
 ) -> Any:
-    wide, whole = {"key_channel", "value_channel"}, {"state", "parameters"}
+    wide = {"key_channel", "value_channel"}
     match leaf:
         case Knob():
             value = jax.lax.stop_gradient(parameter)
             return _over_heads(value, heads, slot)
         case Learned():
-            value = parameter if slot.per in whole else leaf.floor + _SQUASH[leaf.squash](parameter)
+            value = (
+                parameter
+                if slot.per in ("state", "parameters")
+                else leaf.floor + _SQUASH[leaf.squash](parameter)
+            )
             value = value if value.ndim else jnp.broadcast_to(value, (heads,))
             value = value[:, None] if slot.per in wide and value.ndim == 1 else value
             return value[:, None] if slot.time else value
         case FromInput():
             return _from_input(leaf, parameter, x, heads, slot, pairs)
+        case Computed():
+            shaped = _shaped(leaf, _by_head(leaf, parameter, heads, pairs), heads, slot, pairs)
+            return Log(shaped) if leaf.log else shaped
         case Weight():
             return parameter
         case Schedule():
@@ -255,7 +278,7 @@ def _leaf_value(
 
 def _over_heads(value: Array, heads: int, slot: Slot) -> Array:
     extra = (1,) * (slot.time + (slot.per in ("key_channel", "value_channel")))
-    return jnp.broadcast_to(value, (heads, *extra))
+    return jnp.broadcast_to(value.reshape(-1, *extra), (heads, *extra))
 
 
 def _from_input(
@@ -268,10 +291,8 @@ def _from_input(
     wide = at_least_single(x.dtype)
     z = z.astype(wide) + bias.astype(wide)[None, :]
     count = 1 if leaf.per == "layer" else heads
-    time = len(x)
-    z = jnp.moveaxis(
-        z.reshape(time, count, z.shape[1] // count), 1, 0
-    )  # [heads, time, pairs * channels]
+    z = jnp.moveaxis(z.reshape(len(x), count, z.shape[1] // count), 1, 0)
+    # [heads, time, pairs * channels]
     if a is not None:
         z = -jnp.exp(a.astype(wide))[:, None, None] * jax.nn.softplus(z)
         z = Log(z / leaf.temperature)
@@ -280,14 +301,26 @@ def _from_input(
     else:
         z = leaf.scale * _SQUASH[leaf.squash](z)
 
-    def shaped(array: Array) -> Array:
-        array = jnp.broadcast_to(array, (heads, *array.shape[1:]))
-        if leaf.per.endswith("channel"):  # pairs go along time
-            return array.reshape(heads, time * pairs, array.shape[-1] // pairs)
-        array = array.reshape(heads, time * pairs)
-        return array[..., None] if slot.per in ("key_channel", "value_channel") else array
+    if isinstance(z, Log):
+        return Log(_shaped(leaf, z.log, heads, slot, pairs))
+    return _shaped(leaf, z, heads, slot, pairs)
 
-    return Log(shaped(z.log)) if isinstance(z, Log) else shaped(z)
+
+def _by_head(leaf: Computed, y: Array, heads: int, pairs: int) -> Array:
+    """What a layer gave, pair after pair and head after head, as `[heads, time, pairs * channels]`."""
+    count = 1 if leaf.per == "layer" else heads
+    y = jnp.moveaxis(y.reshape(len(y), pairs, count, y.shape[1] // (pairs * count)), 2, 0)
+    return y.reshape(count, y.shape[1], pairs * y.shape[3])
+
+
+def _shaped(leaf: Any, array: Array, heads: int, slot: Slot, pairs: int) -> Array:
+    """`[heads, time, pairs * channels]` as `[heads, time * pairs]`, with channels behind if there are."""
+    time = array.shape[1]
+    array = jnp.broadcast_to(array, (heads, *array.shape[1:]))
+    if leaf.per.endswith("channel"):  # pairs go along time
+        return array.reshape(heads, time * pairs, array.shape[-1] // pairs)
+    array = array.reshape(heads, time * pairs)
+    return array[..., None] if slot.per in ("key_channel", "value_channel") else array
 
 
 _SQUASH = {

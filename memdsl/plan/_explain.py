@@ -1,5 +1,6 @@
 """A page about a memory: what it means, how it will run, and why not otherwise."""
 
+from ..spec._computed import Computed
 from ..spec._memory import Memory
 from ..spec._number import FromInput, Knob, Learned, leaves as number_leaves, Schedule
 from ..spec._slots import Slot, slots
@@ -76,6 +77,7 @@ def _bytes(count: float) -> str:
 def _number(slot: Slot) -> str:
     kinds = {
         FromInput: "read off the token",
+        Computed: "computed from the input",
         Learned: "trained",
         Knob: "swept",
         Schedule: "scheduled",

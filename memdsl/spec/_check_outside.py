@@ -4,6 +4,7 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import code
+from ._computed import Computed
 from ._facts import has_nonlinear_retention, is_solved, moves_keys, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
@@ -161,7 +162,7 @@ def check_grown(spec: Any) -> None:
             instead="Novelty(...) or Coherence(...), which look at keys.",
         )
     for slot in slots(memory):
-        if any(isinstance(leaf, FromInput) for leaf in leaves(slot.number)):
+        if any(isinstance(leaf, FromInput | Computed) for leaf in leaves(slot.number)):
             raise SpecError(
                 f"A growing layer has no token to read {code(slot.name)} off.",
                 where=memory,

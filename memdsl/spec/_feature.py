@@ -13,6 +13,19 @@ from ._feature_base import (
     one_feature as one_feature,
     Then as Then,
 )
+from ._feature_pointwise import (
+    Exponential as Exponential,
+    Grouped as Grouped,
+    LogSigmoid as LogSigmoid,
+    Only as Only,
+    Sigmoid as Sigmoid,
+    Slice as Slice,
+    Softplus as Softplus,
+    Spread as Spread,
+    Tanh as Tanh,
+    Total as Total,
+    Wide as Wide,
+)
 from ._feature_random import RandomFourier as RandomFourier
 from ._feature_trained import (
     Hedgehog as Hedgehog,

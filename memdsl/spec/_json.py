@@ -15,7 +15,8 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import described, fields_of, is_default, Spec
-from ._source import Log, Schedule
+from ._schedule import Schedule
+from ._source import Log
 
 
 VERSION = 1

@@ -3,6 +3,14 @@
 from typing import ClassVar
 
 from ._base import choice, flag, sort, whole
+from ._layer_algebra import (
+    LayerProduct as LayerProduct,
+    LayerSum as LayerSum,
+    Named as Named,
+    Tied as Tied,
+    Uniform as Uniform,
+    Vector as Vector,
+)
 from ._layer_base import AbstractLayer as AbstractLayer, Map as Map, Sequence as Sequence
 from ._layer_parts import (
     Conv as Conv,
@@ -14,6 +22,12 @@ from ._layer_parts import (
     Repeat as Repeat,
     Residual as Residual,
     Unembed as Unembed,
+)
+from ._layer_time import (
+    Recall as Recall,
+    Rotary as Rotary,
+    Shift as Shift,
+    ShortConvolution as ShortConvolution,
 )
 from ._memory import AbstractMemory
 

@@ -13,7 +13,10 @@ class Dense(AbstractLayer):
 
     - `size`: how long y is; as long as x by default.
     - `bias`: whether there is a b; it starts at 0.
-    - `start`: `"normal"`, W at N(0, 1 / in); `"zeros"`, at the zero function.
+    - `start`: `"normal"`, W at N(0, 1 / in); `"zeros"`, at the zero function; `"uniform"`, W and b
+        uniform within `1 / sqrt(in)`; `"xavier"`, W uniform within `sqrt(6 / (in + out))`;
+        `"orthogonal"`.
+    - `gain`: times the W that it starts at.
     - `trainable`: whether W and b are trained.
 
     **Raises:** `SpecError` where the size is not a whole number above 0.
@@ -32,8 +35,9 @@ class Dense(AbstractLayer):
 
     size: int | None = whole(at_least=1, default=None, optional=True)
     bias: bool = flag(default=True)
-    start: str = choice("normal", "zeros", default="normal")
+    start: str = choice("normal", "zeros", "uniform", "xavier", "orthogonal", default="normal")
     trainable: bool = flag(default=True)
+    gain: float = plain_float(default=1.0)
     positional: ClassVar[int] = 1
 
 
@@ -102,6 +106,11 @@ class Norm(AbstractLayer):
     **Arguments:**
 
     - `epsilon`: positive.
+    - `groups`: how many equal pieces are normed by themselves, as heads are; it divides the width.
+    - `shared_gain`: whether one gain, as long as a piece, serves all pieces.
+    - `centred`: whether the mean is taken away first (layer norm, group norm).
+    - `bias`: whether a trained b is added.
+    - `start`: where the gain starts.
 
     **Raises:** `SpecError` where `epsilon` is not positive.
 
@@ -118,6 +127,11 @@ class Norm(AbstractLayer):
     """
 
     epsilon: float = plain_float(above=0.0, default=1e-6)
+    groups: int = whole(at_least=1, default=1)
+    shared_gain: bool = flag()
+    centred: bool = flag()
+    bias: bool = flag()
+    start: float = plain_float(default=1.0)
 
 
 class Flatten(AbstractLayer):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from .._errors import SpecError
 from ._base import as_python_float, code, described, fields_of, refuse, Spec
+from ._schedule import Schedule as Schedule
 from ._source import (
     AXES as AXES,
     FromInput as FromInput,
@@ -23,7 +24,6 @@ from ._source import (
     Log as Log,
     NumberProduct as NumberProduct,
     NumberSum as NumberSum,
-    Schedule as Schedule,
     Source as Source,
 )
 
@@ -58,14 +58,8 @@ def interval(number: Any) -> tuple[float, float] | None:
     match number:
         case NumberSum() | NumberProduct():
             left, right = interval(number.left), interval(number.right)
-            if left is None or right is None:
-                return None
-            if isinstance(number, NumberSum):
-                return left[0] + right[0], left[1] + right[1]
-            corners = [0.0 if 0 in (x, y) else x * y for x in left for y in right]
-            return min(corners), max(corners)
-        case Knob():
-            return number.value, number.value
+            both = sum_of if isinstance(number, NumberSum) else product_of
+            return both(left, right)
         case Learned():
             return number.start, number.start
         case InverseRoot():
@@ -77,8 +71,29 @@ def interval(number: Any) -> tuple[float, float] | None:
             return min(ends), max(ends)
         case int() | float():
             return number, number
+        case Source():
+            return number.reach()
         case _:
             return None
+
+
+Interval = tuple[float, float] | None
+"""A least and a greatest number, or `None` where nobody knows them."""
+
+
+def sum_of(left: Interval, right: Interval) -> Interval:
+    """Where a sum is, its terms being in two intervals."""
+    if left is None or right is None:
+        return None
+    return left[0] + right[0], left[1] + right[1]
+
+
+def product_of(left: Interval, right: Interval) -> Interval:
+    """Where a product is, its factors being in two intervals."""
+    if left is None or right is None:
+        return None
+    corners = [0.0 if 0 in (x, y) else x * y for x in left for y in right]
+    return min(corners), max(corners)
 
 
 _SQUASHED = {
@@ -248,10 +263,9 @@ def _check_range(
         must = str(bounds)
         found_text = f"it is {value!r}" if plain else f"{code(value)} is {found[0]!r}"
     instead = bounds.instead()
-    if any(isinstance(leaf, FromInput) for leaf in leaves(value)):
-        safe = "sigmoid" if bounds.at_most == 1 else "softplus"
-        instead = f'FromInput("{safe}").'
-        instead = 'FromInput("sigmoid") or FromInput("dt").' if log else instead
+    sources = [leaf for leaf in leaves(value) if isinstance(leaf, Source)]
+    safe = [leaf.within(bounds.at_most, log) for leaf in sources]
+    instead = next((text for text in safe if text is not None), instead)
     raise SpecError(
         f"{slot} must be {must}, and {found_text}.",
         where=spec,

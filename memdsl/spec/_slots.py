@@ -12,10 +12,10 @@ from ._base import children, rebuild, Spec
 from ._facts import moves_keys
 from ._feature import AbstractFeature, Identity, Then, Weight
 from ._kernel import Pullback
+from ._layer_base import AbstractLayer
 from ._memory import Memory
 from ._number import (
     AXES,
-    FromInput,
     InverseRoot,
     Knob,
     Learned,
@@ -23,7 +23,6 @@ from ._number import (
     Log,
     NumberProduct,
     NumberSum,
-    Schedule,
     Source,
     value_of,
 )
@@ -130,8 +129,8 @@ def resolve(spec: Any, sizes: Mapping[str, int]) -> Any:
         if isinstance(left, int | float) and isinstance(right, int | float):
             return left + right if isinstance(spec, NumberSum) else left * right
         return rebuild(spec, {"left": left, "right": right})
-    if not isinstance(spec, Spec):
-        return spec
+    if not isinstance(spec, Spec) or isinstance(spec, AbstractLayer):
+        return spec  # a layer has sizes of its own
     changes = {}
     for name, value in children(spec):
         new = resolve(value, sizes)
@@ -179,10 +178,11 @@ def _as(value: Any, log: bool) -> Any:
 
 def default_value(slot: Slot, dtype: Any) -> Any:
     """The value of a slot where a bare run is not given one, or `None` where it must be given."""
-    kinds = [type(leaf) for leaf in leaves(slot.number) if isinstance(leaf, Source)]
-    if any(kind in (FromInput, Schedule, Weight, InverseRoot) for kind in kinds):
+    found = [leaf for leaf in leaves(slot.number) if isinstance(leaf, Source)]
+    if any(leaf.time or isinstance(leaf, Weight | InverseRoot) for leaf in found):
         return None
-    if slot.per in ("state", "parameters"):
+    given = slot.per in ("state", "parameters")
+    if given or any(isinstance(getattr(x, "value", 0), tuple) for x in found):
         return None
 
     def of(leaf: Any) -> Any:

@@ -1,16 +1,21 @@
 """Sources: numbers that are known only later. They add and multiply."""
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import optax
 
 from .._errors import SpecError
-from ._base import choice, code, described, plain_float, refuse, Spec, whole, written
+from ._base import (
+    as_python_float,
+    choice,
+    plain_float,
+    refuse,
+    Spec,
+    whole,
+    written,
+)
 
 
 AXES = ("layer", "head", "key_channel", "value_channel")
@@ -29,6 +34,14 @@ class Source(Spec):
     """Whether the value changes from token to token."""
     is_array: ClassVar[bool] = False
     """Whether it stands for a matrix or a vector, which only a feature holds."""
+
+    def reach(self) -> tuple[float, float] | None:
+        """Where it can be when nothing has been trained yet; `None` where nobody knows."""
+        return None
+
+    def within(self, at_most: float, log: bool) -> str | None:
+        """What to write instead of it where it leaves its range, if there is more to say."""
+        return None
 
     def __add__(self, other: Any) -> Any:
         return NumberSum(self, other) if is_number(other) else NotImplemented
@@ -58,6 +71,19 @@ def _operand() -> Any:
     return dataclasses.field(metadata={"check": check})
 
 
+def _one_or_several() -> Any:
+    def check(spec: Spec, name: str, value: Any) -> None:
+        several: tuple[Any, ...] = value if isinstance(value, tuple) and value else (value,)
+        for one in several:
+            good = isinstance(one, int | float) and not isinstance(one, bool)
+            if not good or not math.isfinite(one):
+                must = "a finite plain number, or a tuple of them"
+                raise refuse(spec, name, must, value, instead=f"{name}=1.0, say.")
+        as_python_float(spec, name, value)
+
+    return dataclasses.field(metadata={"check": check})
+
+
 class Knob(Source):
     """A traced number that is not trained: sweep it without recompiling.
 
@@ -66,7 +92,7 @@ class Knob(Source):
 
     **Arguments:**
 
-    - `value`: where it starts.
+    - `value`: where it starts; a tuple of numbers is one a head of a layer.
 
     **Raises:** `SpecError` where the value is not finite, or outside the range of its slot.
 
@@ -80,8 +106,17 @@ class Knob(Source):
         ```
     """
 
-    value: float = plain_float()
+    value: float | tuple[float, ...] = _one_or_several()
     positional: ClassVar[int] = 1
+
+    @property
+    def per(self) -> str:
+        """Whether it is one number, or one a head."""
+        return "head" if isinstance(self.value, tuple) else "layer"
+
+    def reach(self) -> tuple[float, float]:
+        several = self.value if isinstance(self.value, tuple) else (self.value,)
+        return min(several), max(several)
 
 
 class Learned(Source):
@@ -94,6 +129,7 @@ class Learned(Source):
         a `"value_channel"`.
     - `squash`: `"identity"`, `"exp"`, `"softplus"` or `"sigmoid"`: keeps the number in its range.
     - `floor`: added after the squash.
+    - `name`: what the parameter p is called in files of published layers, if it has a name.
 
     **Raises:** `SpecError` where the squash cannot give `start`.
 
@@ -112,6 +148,7 @@ class Learned(Source):
     per: str = choice(*AXES, default="head")
     squash: str = choice("identity", "exp", "softplus", "sigmoid", default="identity")
     floor: float = plain_float(default=0.0)
+    name: str | None = None
     positional: ClassVar[int] = 1
 
     def __check__(self) -> None:
@@ -180,6 +217,11 @@ class FromInput(Source):
     positional: ClassVar[int] = 1
     time: ClassVar[bool] = True
 
+    def within(self, at_most: float, log: bool) -> str:
+        if log:
+            return 'FromInput("sigmoid") or FromInput("dt").'
+        return f'FromInput("{"sigmoid" if at_most == 1 else "softplus"}").'
+
 
 class InverseRoot(Source):
     """`1 / sqrt(size)` of an axis, known at plan time, so that a spec stays free of sizes.
@@ -222,87 +264,3 @@ class NumberProduct(Source):
 
     def __repr__(self) -> str:
         return f"{written(self.left, 5)} * {written(self.right, 6)}"
-
-
-SCHEDULES = (
-    "constant_schedule",
-    "cosine_decay_schedule",
-    "cosine_onecycle_schedule",
-    "exponential_decay",
-    "linear_onecycle_schedule",
-    "linear_schedule",
-    "polynomial_schedule",
-    "warmup_constant_schedule",
-    "warmup_cosine_decay_schedule",
-    "warmup_exponential_decay_schedule",
-)
-
-
-class Schedule(Source):
-    """A number that follows a schedule of `optax.schedules` over the count of writes.
-
-    **Arguments:**
-
-    - `name`: its name in `optax.schedules`.
-    - `**named`: its arguments, plain numbers, as optax takes them.
-
-    **Raises:** `SpecError` for an unknown name, and where optax does not take the arguments.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> rate = md.Schedule(
-        ...     "linear_schedule", init_value=0.5, end_value=0.1, transition_steps=100
-        ... )
-        >>> rate
-        Schedule("linear_schedule", end_value=0.1, init_value=0.5, transition_steps=100)
-        >>> round(float(rate.function()(50)), 4)
-        0.3
-
-        ```
-    """
-
-    name: str
-    arguments: tuple[tuple[str, float], ...] = ()
-    positional: ClassVar[int] = 1
-    time: ClassVar[bool] = True
-
-    def __init__(self, name: str, arguments: Any = (), **named: float):
-        merged = tuple(sorted({**dict(arguments), **named}.items()))
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", merged)
-        self.__check__()
-
-    def __check__(self) -> None:
-        if not isinstance(self.name, str) or self.name not in SCHEDULES:
-            raise SpecError(
-                f"Schedule knows no {described(self.name)}.",
-                where=self,
-                at="name",
-                instead=f"one of {', '.join(SCHEDULES)}.",
-            )
-        for name, value in self.arguments:
-            if not isinstance(value, int | float | str):
-                raise SpecError(
-                    f"Schedule takes plain numbers, and {name} is {described(value)}.",
-                    where=self,
-                    at=name,
-                    why="A spec is data: it must hash, compare and save.",
-                    instead="a Python number.",
-                )
-        try:
-            inspect.signature(self.function()).bind(0)
-        except (TypeError, ValueError) as error:
-            raise SpecError(
-                f'Schedule("{self.name}") cannot be made: {str(error).rstrip(".")}.',
-                where=self,
-                instead=f"the arguments of optax.schedules.{self.name}.",
-            ) from error
-
-    def shown(self, at: str | None = None) -> list[tuple[str, str]]:
-        return [("name", code(self.name)), *((k, f"{k}={code(v)}") for k, v in self.arguments)]
-
-    def function(self) -> Callable[[Any], Any]:
-        """The optax schedule: a function of the step."""
-        return getattr(optax.schedules, self.name)(**dict(self.arguments))

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from ..spec._memory import AbstractMemory
-from . import _classics, _descents
+from . import _classics, _descents, layers as layers
 from ._classics import (
     ada_transformer as ada_transformer,
     comba as comba,

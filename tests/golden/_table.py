@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _atoms, _descents, _matrices, _pieces
+from . import _atoms, _descents, _layers, _matrices, _pieces
 from ._case import Case
 from ._file import Golden, load
 from ._run import cover, Runner, Using
@@ -22,14 +22,18 @@ CASES: dict[str, Case] = {
     **_atoms.CASES,
     **_descents.CASES,
     **_pieces.CASES,
+    **_layers.CASES,
 }
 NOTES: dict[str, str] = {
     **_matrices.NOTES,
     **_atoms.NOTES,
     **_descents.NOTES,
     **_pieces.NOTES,
+    **_layers.NOTES,
 }
-"""What of a file is said in another way than by a memory, and why; of a file without a case, why."""
+"""What of a file is said in another way than by a memory, and why."""
+REASONS: dict[str, str] = _layers.REASONS
+"""Why a file has no case yet."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 Plans = tuple[Using, ...]
 STATES = ("state", "z", "A")
@@ -87,7 +91,7 @@ def measure(name: str, *, every: bool = True) -> Row:
     """
     case = CASES.get(name)
     if case is None:
-        note = NOTES.get(name, "no case is written for it")
+        note = REASONS.get(name, "no case is written for it")
         return Row(name, False, None, None, 0, "", note)
     golden = load(name)
     legal = legal_plans(golden, case)
