@@ -61,6 +61,7 @@ from .spec._feature import (
     Hedgehog as Hedgehog,
     Identity as Identity,
     L2Norm as L2Norm,
+    LayerNorm as LayerNorm,
     Linear as Linear,
     LogSigmoid as LogSigmoid,
     Only as Only,
@@ -83,6 +84,7 @@ from .spec._feature import (
 from .spec._gate import (
     AbstractAdmission as AbstractAdmission,
     AbstractGate as AbstractGate,
+    AbstractRetention as AbstractRetention,
     Always as Always,
     Coherence as Coherence,
     Decay as Decay,
@@ -138,6 +140,7 @@ from .spec._loss import (
     Inner as Inner,
     Power as Power,
     Squared as Squared,
+    ValueShift as ValueShift,
 )
 from .spec._memory import (
     AbstractMemory as AbstractMemory,

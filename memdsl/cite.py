@@ -24,19 +24,17 @@ from .spec._capacity import (
 from .spec._facts import is_finite, one_pair
 from .spec._feature import Dpfp, EluPlusOne, Hedgehog, RandomFourier, Taylor
 from .spec._gate import (
+    AbstractRetention,
     Coherence,
     Decay,
     DiagonalDecay,
     forgets,
-    LqNorm,
     Novelty,
-    Simplex,
-    SoftThreshold,
     Surprise,
 )
 from .spec._kernel import Exp, Product, Pullback
 from .spec._layer import Grown
-from .spec._loss import Huber, Power
+from .spec._loss import Huber, Power, ValueShift
 from .spec._memory import Chained, Memory, Network, Transposed
 from .spec._number import leaves, Source
 from .spec._read import Before, Normalised
@@ -160,9 +158,12 @@ _rule("vanvaerenbergh2010fixed")(
 # Other losses, retentions and algorithms
 _rule("behrouz2025titans")(lambda s: isinstance(s, Descent) and s.momentum is not None)
 _rule("behrouz2025atlas")(lambda s: isinstance(s, Descent) and (s.window > 1 or s.orthogonalise))
-_rule("behrouz2025miras")(_is(Power | Huber | SoftThreshold | LqNorm | Simplex))
+_rule("jordan2024muon")(_is(Descent, orthogonalise=True))
+_rule("behrouz2025miras")(_is(Power | Huber | ValueShift | AbstractRetention))
 _rule("behrouz2025nested")(_is(Chained))
-_rule("sun2024ttt")(_is(Network))
+_rule("sun2024ttt")(
+    lambda s: isinstance(s, Network) or (isinstance(s, Descent) and s.minibatch > 1)
+)
 
 # Growing layers
 _rule("irie2022dual")(_is(Grown))

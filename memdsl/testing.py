@@ -8,10 +8,11 @@ import numpy as np
 
 from .oracle import denote
 from .plan import Dims, empty, plan, Rule, RULES, run
+from .plan._signals import signal_shape
 from .spec._facts import own_keys, pairs_per_token
 from .spec._kernel import AbstractKernel
-from .spec._memory import Memory
-from .spec._slots import key_channels, slots
+from .spec._memory import Leaf
+from .spec._slots import slots
 
 
 def check_kernel(
@@ -59,7 +60,7 @@ def check_kernel(
 
 
 def check_memory(
-    memory: Memory,
+    memory: Leaf,
     key_size: int = 3,
     value_size: int = 2,
     time: int = 6,
@@ -99,7 +100,7 @@ def check_memory(
     return tuple(checked)
 
 
-def example(memory: Memory, key_size: int, value_size: int, time: int, seed: int) -> dict[str, Any]:
+def example(memory: Leaf, key_size: int, value_size: int, time: int, seed: int) -> dict[str, Any]:
     """Random `keys`, `values`, `queries` and every signal that a memory takes, by name."""
     draw = np.random.default_rng(seed)
     pairs = pairs_per_token(memory.write)
@@ -111,14 +112,13 @@ def example(memory: Memory, key_size: int, value_size: int, time: int, seed: int
     }
     for name in own_keys(memory):
         arrays[name] = draw.normal(size=(rows, key_size)) / key_size
-    features = key_channels(memory, key_size)
+    whole = ("matrix", "state", "parameters", "key_channel", "value_channel")
     for slot in slots(memory):
-        if not slot.time and slot.per not in ("matrix", "state", "key_channel", "value_channel"):
+        if not slot.time and slot.per not in whole:
             continue
         own_rows = rows if slot.path.startswith("write.") else time
-        sizes = {"time": own_rows, "key": features, "value": value_size}
-        sizes |= {"features": features, "in": key_size}
-        value = draw.uniform(0.1, 0.9, size=tuple(sizes[axis] for axis in slot.axes))
+        shape = signal_shape(memory, slot, key_size, value_size, own_rows)
+        value = draw.uniform(0.1, 0.9, size=shape)
         arrays[slot.name] = np.log(value) if slot.log else value
     return {name: jnp.asarray(array) for name, array in arrays.items()}
 

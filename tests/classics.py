@@ -19,6 +19,9 @@ START, END = "<!-- the classics: python -m tests.classics -->", "<!-- end of the
 SORTS = ("kernel", "write", "gate", "capacity", "read")
 
 
+_OF_A_NETWORK = ("write", "gate", "read")
+
+
 class Word:
     """Prints as a word in the place of a number that is not plain."""
 
@@ -45,6 +48,15 @@ def cells(memory: Any) -> list[str]:
     if isinstance(memory, Transposed):
         *others, read = cells(memory.memory)
         return [*others, f"{read}, transposed"]
+    if isinstance(memory, md.Network):
+        sizes = (
+            "linear map" if not memory.widths else f"{', '.join(map(str, memory.widths))} hidden"
+        )
+        plain = ground(memory, {slot.path: word(slot.number) for slot in slots(memory)})
+        write, gate, read = (
+            f"`{repr(getattr(plain, n)).replace('()', '')}`" for n in _OF_A_NETWORK
+        )
+        return [f"a network, {sizes}", write, gate, "", read]
     plain = ground(memory, {slot.path: word(slot.number) for slot in slots(memory)})
     return [f"`{repr(getattr(plain, name)).replace('()', '')}`" for name in SORTS]
 

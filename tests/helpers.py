@@ -49,6 +49,7 @@ FEATURES: dict[str, Any] = {
     "positive_fourier": md.RandomFourier(4, spectrum="exp", scale=2.0),
     "matern_fourier": md.RandomFourier(4, spectrum="matern52"),
     "elu_sum": md.EluPlusOne() >> md.SumNorm(),
+    "layer_norm": md.LayerNorm(epsilon=0.1, residual=True),
 }
 TRAINED_FEATURES: dict[str, Any] = {"linear": md.Linear(4), "hedgehog": md.Hedgehog()}
 
@@ -109,6 +110,10 @@ WRITES: dict[str, Any] = {
     "titans": md.Descent(rate=from_input, momentum=md.FromInput("sigmoid"), recall="previous"),
     "window": md.Descent(md.Squared(), rate=0.2, window=3),
     "omega": md.Descent(md.Huber(1.0), rate=from_input, window=2, momentum=0.5),
+    "minibatch": md.Descent(
+        rate=from_input, momentum=0.5, minibatch=3, gain=md.FromInput("softplus")
+    ),
+    "orthogonal": md.Descent(rate=from_input, momentum=0.6, orthogonalise=True, gain=0.3),
     "ridge": md.Ridge(0.8),
     "ridge_rate": md.Ridge(md.Learned(0.5, squash="softplus"), rate=from_input),
     "mesa": md.Ridge(md.Learned(0.5, per="key_channel"), rate=from_input),
@@ -135,6 +140,9 @@ GATES: dict[str, Any] = {
     "key_decay": md.KeyDecay(md.FromInput("sigmoid", per="key_channel")),
     "householder": md.Decay(0.9) @ md.Householder(0.6) @ md.KeyDecay(0.8),
     "reset": md.Reset() @ md.Decay(0.7),
+    "soft": md.Decay(0.9) @ md.SoftThreshold(0.02),
+    "mirror": md.LqNorm(3.0) @ md.Decay(from_input),
+    "simplex": md.Simplex(md.FromInput("sigmoid", bias=2.0)),
     "novelty": md.Novelty(0.9),
     "coherence": md.Coherence(0.8) @ md.Decay(0.9),
     "surprise": md.Surprise(0.8),
@@ -167,6 +175,7 @@ READS: dict[str, Any] = {
     "nearest_sum": md.TopK(2, md.Evaluate()),
 }
 
+_ones = md.Weight(vector=True, start="ones")
 _dot = md.Memory(md.Dot(), md.Delta(0.4), md.Decay(0.9))
 _rbf = md.Memory(md.RBF(scale=1.5), md.Delta(0.5))
 _softmax = md.Memory(md.Exp(md.InverseRoot("key") * md.Dot()), read=md.Normalised())
@@ -217,6 +226,18 @@ COMPOSITES: dict[str, Any] = {
     "weighted_softmax": md.Memory(
         md.Exp(0.5 * md.Dot()), md.Reweight(0.5, negative="clip"), md.Decay(0.9),
         md.Budget(3, md.Smallest()), md.Normalised(prior=1.0),
+    ),
+    "network": md.Network(
+        md.Descent(md.Huber(0.5).after(md.LayerNorm(_ones, epsilon=0.1)), from_input, minibatch=2),
+        (3,), md.Decay(from_input), before=md.L2Norm(), after=md.LayerNorm(_ones, _ones),
+    ),
+    "boosted_network": _dot.boost(
+        md.Network(
+            md.Descent(rate=from_input, window=2, momentum=0.5), initial=md.Learned()
+        )
+    ),
+    "every_minibatch": md.every(
+        2, md.Memory(md.Dot(), md.Descent(rate=0.3, minibatch=2)).transpose()
     ),
     "ada": _softmax >> md.Linear(KEY) >> md.Memory(md.Dot(), initial=md.Learned()),
 }  # fmt: skip
@@ -308,7 +329,7 @@ def inputs(
         return jnp.asarray(generator.standard_normal(shape))
 
     parts = list(_sized(spec, key, value))
-    leaves = [(prefix, leaf) for prefix, leaf, _, _ in parts if isinstance(leaf, md.Memory)]
+    leaves = [(p, leaf) for p, leaf, _, _ in parts if isinstance(leaf, md.Memory | md.Network)]
     pairs = max((pairs_per_token(leaf.write) for _, leaf in leaves), default=1)
     made = {
         "keys": normal(time * pairs, key),
@@ -335,7 +356,9 @@ def inputs(
             sizes["features"] = int(min(peeled.kernel.rank(sizes["key"]), 1000))
             if ".strength" in slot.path or "gate." in slot.path:
                 sizes["key"] = key_channels(part, k)
-        if isinstance(part, Mapped):
+        if isinstance(part, md.Network):
+            sizes["parameters"] = part.count(k, v)
+        if isinstance(part, Mapped) or ".loss." in slot.path or "after." in slot.path:
             sizes["in"] = v
         if isinstance(slot.number, Weight):
             rows = sizes["in"] if slot.number.rows is None else slot.number.rows

@@ -82,6 +82,7 @@ _features = _one_of(
     st.builds(md.L2Norm, plain),
     st.builds(md.Linear, counts),
     st.builds(md.Linear, counts, weights),
+    st.builds(md.LayerNorm, st.none() | weights, epsilon=plain, residual=st.booleans()),
     st.builds(
         md.RandomFourier,
         counts,
@@ -126,7 +127,9 @@ kernels = _one_of(
 losses = _one_of(
     st.sampled_from([md.Inner(), md.Squared(), md.Hinge(), md.CrossEntropy()]),
     st.builds(md.Power, st.floats(1.1, 4)),
-    st.builds(md.Huber, plain, _choices("coordinate", "norm")),
+    st.builds(md.Huber, plain, _choices("coordinate", "norm", "switch")),
+    st.builds(md.ValueShift, plain),
+    st.builds(lambda loss, feature: loss.after(feature), st.just(md.Squared()), features),
 )
 solvers = _one_of(
     st.just(md.Cholesky()),
@@ -142,6 +145,7 @@ _writes = _one_of(
     st.builds(md.Delta, rates, on=_choices("key", "atoms")),
     st.builds(md.Descent, losses, rates, counts),
     st.builds(md.Descent, losses, rates, st.just(1), counts, st.none() | static, st.booleans()),
+    st.builds(md.Descent, losses, rates, minibatch=counts, gain=rates),
     st.builds(md.Ridge, static, static, solvers),
     st.builds(
         md.Reweight,
@@ -171,7 +175,7 @@ _gates = _one_of(
     st.builds(md.ValueDecay, _fading),
     st.builds(md.SoftThreshold, static),
     st.builds(md.LqNorm, st.floats(1.1, 4), _choices("exact", "miras")),
-    st.builds(md.Simplex, _fading, plain),
+    st.builds(md.Simplex, _fading, plain, _choices("features", "values")),
     st.builds(md.Novelty, _one_of(static, st.sampled_from([float("inf"), -float("inf"), -1.0]))),
     st.builds(md.Coherence, static),
     st.builds(md.Surprise, static),
@@ -229,6 +233,12 @@ networks = st.builds(
     st.builds(md.Descent, losses, rates, momentum=st.none() | static),
     st.lists(counts, max_size=3).map(tuple),
     _one_of(st.just(md.Keep()), st.builds(md.Decay, _fading)),
+    activation=_choices("gelu", "silu", "relu", "tanh"),
+    bias=st.booleans(),
+    before=features,
+    residual=st.booleans(),
+    initial=st.none() | st.builds(md.Learned, plain),
+    seed=st.integers(0, 9),
 )
 
 

@@ -348,9 +348,8 @@ def test_the_refused_stack_has_exactly_no_signal(getkey):
         (md.Memory(md.RBF(), md.Hebb()), "nothing bounds how many"),
         (md.Memory(md.Dot(), md.Hebb(md.Learned(1.0))), "would never be trained"),
         (md.Memory(md.Dot(), md.Hebb(), md.Reset()), "no documents that start"),
-        (md.Memory(md.Dot(), md.Hebb(), md.SoftThreshold(0.1)), "cannot run this memory"),
     ],
-    ids=["unbounded", "learned rate", "reset", "nonlinear retention"],
+    ids=["unbounded", "learned rate", "reset"],
 )
 def test_memories_that_cannot_grow_are_refused(memory, words, getkey):
     with pytest.raises(md.SpecError, match=words):

@@ -188,3 +188,15 @@ def test_a_memory_whose_reads_leave_traces_is_not_boosted():
     used = md.Memory(md.RBF(), md.Delta(0.5), capacity=md.Budget(3, md.LeastUsed()))
     with pytest.raises(md.SpecError, match="evicts what is least used cannot be boosted"):
         md.plan(used.boost(zoo.klms()), DIMS)
+
+
+def test_a_network_says_how_it_runs():
+    page = md.explain(md.zoo.titans_mlp(), md.Dims(key=8, value=8, heads=2, time=64))
+    assert "s ← μ s − β ∂Squared(f₀(k), v)/∂θ;   θ ← θ + s, f₀ of 16 tokens" in page
+    assert "a network 8 → 64 → 8" in page and "the function is a network" in page
+    names = [r.name for r, _ in md.plan(md.zoo.ttt_mlp(), md.Dims(key=8, value=8)).choices[0].legal]
+    assert sorted(names) == ["network / minibatch", "network / recurrent"]
+    with pytest.raises(md.SpecError, match="no minibatch has one function of its own"):
+        md.plan(md.Network(md.Descent()), md.Dims(key=8, value=8), using="network / minibatch")
+    with pytest.raises(md.SpecError, match="retention stands between"):
+        md.plan(md.zoo.memora(), md.Dims(key=8, value=8), using="matrix / chunkwise (16)")

@@ -117,7 +117,7 @@ def state_size(name: str, time: int) -> int:
     return HEADS * sum(_floats(part.memory, [r for r, _ in part.legal], time) for part in parts)
 
 
-def _floats(memory: md.Memory, rules: list[md.Rule], time: int) -> int:
+def _floats(memory: md.AbstractMemory, rules: list[md.Rule], time: int) -> int:
     """The floats of the smallest state that one head of a memory can have."""
     size, found = MODEL // HEADS, []
     for rule in {rule.representation: rule for rule in rules}.values():

@@ -6,7 +6,8 @@ from ..plan._tree import parts
 from ..spec._facts import pairs_per_token
 from ..spec._feature import AbstractFeature, Then
 from ..spec._kernel import AbstractKernel, Pullback
-from ..spec._memory import AbstractMemory, Mapped, Memory, Transposed
+from ..spec._loss import After
+from ..spec._memory import AbstractMemory, Mapped, Memory, Network, Transposed
 from ..spec._slots import key_channels
 
 
@@ -17,6 +18,8 @@ def channels(
     if isinstance(memory, Memory):
         wide = key_channels(memory, key_size)
         yield prefix, (wide, value_size, pairs_per_token(memory.write))
+    if isinstance(memory, Network):
+        yield prefix, (key_size, value_size, 1)
     if isinstance(memory, Transposed):
         key_size, value_size = value_size, key_size
     for name, part in parts(memory):
@@ -45,6 +48,14 @@ def feature_sizes(
 
     if isinstance(memory, Memory):
         yield from kernels(memory.kernel, key_size, f"{prefix}kernel")
+    if isinstance(memory, Network):
+        yield from inside(memory.before, key_size, f"{prefix}before")
+        yield from inside(memory.after, value_size, f"{prefix}after")
+    loss = vars(vars(memory).get("write", memory)).get("loss")
+    path = f"{prefix}write.loss"
+    while isinstance(loss, After):
+        yield from inside(loss.feature, value_size, f"{path}.feature")
+        loss, path = loss.loss, f"{path}.loss"
     if isinstance(memory, Mapped):
         yield from inside(memory.feature, value_size, f"{prefix}feature")
     if isinstance(memory, Transposed):

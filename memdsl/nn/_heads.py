@@ -14,7 +14,7 @@ from ..plan._prepare import prepare
 from ..plan._states import empty_tree, leaf_states, representation_of, with_room
 from ..plan._stream import run_tree, Stream
 from ..plan._tree import leaves, parts
-from ..spec._memory import AbstractMemory, Chained, Mapped, Memory, Transposed
+from ..spec._memory import AbstractMemory, Chained, Leaf, Mapped, Memory, Network, Transposed
 from ..spec._slots import ground
 from ..state import AbstractState
 from ._numbers import evaluate_constants, evaluate_numbers
@@ -154,7 +154,7 @@ def _with_initial(chosen: Plan, memory: Any, constants: dict[str, Any]) -> Any:
         leaf = next(m for p, m, _ in leaves(chosen.memory) if p == prefix)
         kind = chosen.rule(prefix).representation
 
-        def clear(state: Any, matrix: Array, leaf: Memory = leaf, kind: str = kind) -> Any:
+        def clear(state: Any, matrix: Array, leaf: Leaf = leaf, kind: str = kind) -> Any:
             return state.clear(prepare(ground(leaf, {"initial": matrix}), kind)[0])
 
         states[prefix] = jax.vmap(clear)(states[prefix], value)
@@ -173,7 +173,7 @@ def answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
             return memory.feature.size(answer_size(memory.memory, key_size, value_size))
         case Chained():
             return answer_size(memory.second, key_size, value_size)
-        case Memory():
+        case Memory() | Network():
             return value_size
         case _:
             inner = [part for _, part in parts(memory)]

@@ -6,14 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._errors import SpecError
 from .._types import at_least_single
+from ..plan._tree import leaves as leaves_of
 from ..spec._computed import Computed
 from ..spec._feature import Weight
 from ..spec._layer_base import AbstractLayer
-from ..spec._memory import AbstractMemory
+from ..spec._memory import AbstractMemory, Network
 from ..spec._number import FromInput, Knob, Learned, leaves, Log, Schedule
 from ..spec._slots import evaluate, Slot, slots
 from ._channels import channels, feature_sizes
@@ -42,6 +44,8 @@ def init_numbers(
     """
     sizes = dict(channels(memory, key_size, value_size))
     inputs = dict(feature_sizes(memory, key_size, value_size))
+    found = ((f"{p}." if p else "", leaf) for p, leaf, _ in leaves_of(memory))
+    networks = {prefix: leaf for prefix, leaf in found if isinstance(leaf, Network)}
     made: dict[str, tuple[Any, ...]] = {}
     for slot in slots(memory):
         shape = _shape(slot, sizes, inputs, key_size, value_size)
@@ -53,6 +57,11 @@ def init_numbers(
                 module, width = make(leaf.layer, own)
                 _check_width(leaf, width, heads, shape, several)
                 parameters.append(module)
+                continue
+            if slot.per == "parameters":
+                prefix = _leaf_of(slot.path, sizes) or ""
+                of_key, of_value, _ = sizes[prefix]
+                parameters.append(_init_network(networks[prefix], leaf, heads, of_key, of_value))
                 continue
             parameters.append(_init_leaf(leaf, slot, heads, shape, several, model, own))
         made[slot.path] = tuple(parameters)
@@ -139,6 +148,17 @@ def _init_leaf(
             return None
         case _:
             return None  # a plain float inside a sum or product
+
+
+def _init_network(network: Network, leaf: Learned, heads: int, key: int, value: int) -> Array:
+    """A network a head: the one that its seed draws, the next seeds for the other heads."""
+    drawn = [
+        network.replace(seed=network.seed + head).start(key, value)
+        for head in range(1 if leaf.per == "layer" else heads)
+    ]
+    return leaf.start * jnp.broadcast_to(
+        jnp.asarray(np.stack(drawn), jnp.float32), (heads, len(drawn[0]))
+    )
 
 
 def _init_projection(leaf: FromInput, heads: int, width: int, model: int, key: Array) -> Any:
@@ -231,7 +251,9 @@ def _leaf_value(
             return _over_heads(value, heads, slot)
         case Learned():
             value = (
-                parameter if slot.per == "state" else leaf.floor + _SQUASH[leaf.squash](parameter)
+                parameter
+                if slot.per in ("state", "parameters")
+                else leaf.floor + _SQUASH[leaf.squash](parameter)
             )
             value = value if value.ndim else jnp.broadcast_to(value, (heads,))
             value = value[:, None] if slot.per in wide and value.ndim == 1 else value

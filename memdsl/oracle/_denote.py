@@ -14,17 +14,20 @@ from ..spec._memory import (
     Boosted,
     Chained,
     Every,
+    Leaf,
     Mapped,
     Memory,
+    Network,
     Scaled,
     Transposed,
     Zero,
 )
 from ..spec._slots import peel, resolve
 from ._capacity import used
-from ._function import faded, Function, undefined
+from ._function import Function, undefined
+from ._parameters import is_point
 from ._signals import check_streams, defined, given, grounded, inside, Numbers
-from ._token import backwards, let_through, Pair, read, written
+from ._token import all_written, asked_at, begun, let_through, Pair
 
 
 @checked
@@ -76,6 +79,14 @@ def denote(
     - `Reweight(negative="damped")` is `exact` here: damping is one factor for a batch of pairs, and a
       token writes one pair.
     - `Every(n, memory)` counts tokens that are not masked, from the last start on.
+    - Where atoms do not say it, the state is a point in a space of numbers: the matrix under a
+      retention or of an orthogonalised step, the parameters of a `Network`; and, of a minibatch or a
+      gain on a kernel without finite features, a coefficient for every pair.
+    - A retention that is a mirror (`LqNorm`, `Simplex`) is between the stored matrix, on which decays
+      and steps act, and the one that answers and errs. `SoftThreshold` acts once a token is written,
+      after its last pair; what a minibatch has moved stays, and the rest of the matrix gives way.
+    - A minibatch counts the tokens that are written, from the last start on. Its errors are of the
+      function after the last token of the one before; with `recall="decayed"`, faded since.
     - A masked token is the identity on the state, a start included, and its answer is 0.
 
     **Arguments:**
@@ -91,8 +102,7 @@ def denote(
 
     **Returns:** the answers, `[time, answer]`, in the dtype of the inputs.
 
-    **Raises:** `SpecError` for signals that are missing or unknown, and for `Network`,
-    `orthogonalise`, `SoftThreshold`, `LqNorm` and `Simplex`, which are not defined here.
+    **Raises:** `SpecError` for signals that are missing or unknown.
 
     ??? example
 
@@ -200,7 +210,7 @@ def _answers(memory: AbstractMemory, numbers: Numbers, stream: Stream) -> Answer
             asked[t] = [change(t, *some) for some in zip(*(a[1][t] for a in many), strict=True)]
         return answers, asked
 
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         return _leaf(memory, numbers, stream, is_backwards=False)
     if isinstance(memory, Transposed) and isinstance(memory.memory, Memory):
         swapped = stream.put(keys=stream.values, values=stream.keys)
@@ -245,41 +255,47 @@ def _every(count: int, stream: Stream) -> list[bool]:
     return writes
 
 
-def _leaf(memory: Memory, numbers: Numbers, stream: Stream, *, is_backwards: bool) -> Answers:
+def _leaf(memory: Leaf, numbers: Numbers, stream: Stream, *, is_backwards: bool) -> Answers:
     """One memory, token by token."""
     answers: list[Any] = [None for _ in stream.mask]
     asked: list[list[Any]] = [[] for _ in stream.mask]
-    function = None
+    function: Any = None
     for t in stream.there():
         here, feature = peel(grounded(memory, numbers, t))
 
         def mapped(query: Any, feature: Any = feature) -> Any:
             return query if is_backwards or query is None else feature(query)
 
-        pairs = [
-            Pair(feature(k), v, *(None if x is None else feature(x) for x in (e, r)))
-            for k, v, e, r in stream.pairs(t)
-        ]
+        def paired(token: int, feature: Any = feature) -> list[Pair]:
+            return [
+                Pair(feature(k), v, *(None if x is None else feature(x) for x in (e, r)))
+                for k, v, e, r in stream.pairs(token)
+            ]
+
+        pairs = paired(t)
         if function is None or stream.starts[t]:
-            origin, zero = jnp.zeros_like(pairs[0].key), jnp.zeros_like(pairs[0].value)
-            function = Function((), here.initial, origin, zero)
-        ask = backwards if is_backwards else read
+            rest = [t, *(u for u in stream.there() if u > t and stream.writes[u])]
+            keys = [paired(u)[0].key for u in rest if stream.writes[u]] if is_point(here) else []
+            function = begun(here, pairs[0], keys)
         query, is_early = mapped(stream.queries[t]), stream.forecasts or here.read.is_before()
-        asked[t] = [ask(here, function, mapped(key)) for key in stream.asks[t]]
+        size = len(pairs[0].value)
+
+        def ask(query: Any, function: Any, here: Any = here, size: int = size) -> Any:
+            return asked_at(here, function, query, size, is_backwards=is_backwards)
+
+        asked[t] = [ask(mapped(key), function) for key in stream.asks[t]]
         if is_early:
-            answers[t] = ask(here, function, query)
+            answers[t] = ask(query, function)
         if is_early and not stream.forecasts:
             part = let_through(here, pairs[0], query, is_backwards=is_backwards)
             answers[t] = answers[t] + part
         if stream.writes[t]:
-            before, function = function, faded(here, function, pairs[0].erase_key)
-            for j, pair in enumerate(pairs):
-                now, _ = peel(grounded(memory, numbers, t, j))
-                function = written(now, function, function if j else before, pair)
-                function = function.put(seen=function.seen + 1)
+            own = [peel(grounded(memory, numbers, t, j))[0] for j in range(len(pairs))]
+            function = all_written(own, pairs, function)
         if not is_early:
-            answers[t] = ask(here, function, query)
-        function = used(here, function, query)
+            answers[t] = ask(query, function)
+        if isinstance(function, Function):
+            function = used(here, function, query)
     return answers, asked
 
 

@@ -8,12 +8,10 @@ import jax.numpy as jnp
 from .._errors import SpecError
 from ..spec._base import children, Spec
 from ..spec._facts import own_keys, pairs_per_token
-from ..spec._gate import forgets, LqNorm, Reset, Simplex, SoftThreshold
-from ..spec._memory import AbstractMemory, Memory, Network
+from ..spec._gate import forgets, Reset
+from ..spec._memory import AbstractMemory, Leaf, Memory, Network
 from ..spec._number import FromInput, leaves as number_leaves, Log, Schedule
 from ..spec._slots import default_value, evaluate, ground, Slot, slots
-from ..spec._write import Descent
-from ._function import one, undefined
 
 
 class Given(NamedTuple):
@@ -44,29 +42,19 @@ def grounded(spec: Any, numbers: Numbers, token: int, pair: int = 0) -> Any:
     return ground(spec, {path: number.at(token, pair) for path, number in numbers.items()})
 
 
-def leaves(memory: AbstractMemory) -> Iterator[Memory]:
+def leaves(memory: AbstractMemory) -> Iterator[Leaf]:
     """The memories that a memory is made of."""
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         yield memory
         return
-    if isinstance(memory, Network):
-        raise undefined(memory)
     for _, part in children(memory):
         if isinstance(part, AbstractMemory):
             yield from leaves(part)
 
 
 def defined(memory: AbstractMemory) -> int:
-    """How many pairs a token of the memory writes; an error where it is not defined here."""
-    counts = set()
-    for leaf in leaves(memory):
-        for gate in forgets(leaf.gate):
-            if isinstance(gate, SoftThreshold | LqNorm | Simplex):
-                raise undefined(gate)
-        write = one(leaf.write)
-        if isinstance(write, Descent) and write.orthogonalise:
-            raise undefined(write)
-        counts.add(pairs_per_token(leaf.write))
+    """How many pairs a token of the memory writes; an error where its parts do not agree."""
+    counts = {pairs_per_token(leaf.write) for leaf in leaves(memory)}
     if len(counts) > 1:
         raise SpecError(
             f"The parts of this memory write {sorted(counts)} pairs a token, from the same keys.",
@@ -143,7 +131,7 @@ def _of_its_own(slot: Slot, dtype: Any, mask: list[bool], expected: str) -> Give
 def _is_of_a_pair(memory: Any, path: str) -> bool:
     """Whether a number belongs to the write of a memory, and so to each pair of a token."""
     name, _, rest = path.partition(".")
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         return name == "write"
     part = getattr(memory, name)
     return isinstance(part, Spec) and _is_of_a_pair(part, rest) if rest else False

@@ -4,13 +4,15 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Memory, Network
 from ..spec._read import Before, Normalised, TopK
 from ..spec._write import AbstractWrite, Delta, Descent, Ridge
+from . import _parameters
 from ._capacity import admits, offer
 from ._function import (
     Atom,
     evaluate,
+    faded,
     Function,
     moves_old_atoms,
     nearest,
@@ -20,6 +22,7 @@ from ._function import (
     sums,
     weight,
 )
+from ._parameters import is_point, Point, start
 
 
 class Pair(NamedTuple):
@@ -38,6 +41,38 @@ class Recent(NamedTuple):
     key: Any
     value: Any
     write: Descent
+
+
+def begun(memory: Leaf, first: Pair, keys: list[Any]) -> Function | Point:
+    """What a memory is at a start, given the first pair and the keys of all that will be written."""
+    if isinstance(memory, Network) or is_point(memory):
+        all_keys = jnp.stack(keys) if keys else first.key[None][:0]
+        return start(memory, len(first.key), len(first.value), all_keys)
+    return Function((), memory.initial, jnp.zeros_like(first.key), jnp.zeros_like(first.value))
+
+
+def asked_at(
+    memory: Any, function: Function | Point, query: Any, value_size: int, *, is_backwards: bool
+) -> Any:
+    """The answer to a query, whatever the memory is."""
+    if isinstance(function, Function):
+        return (backwards if is_backwards else read)(memory, function, query)
+    if is_backwards:
+        return _parameters.backwards(memory, function, query)
+    return _parameters.read(memory, function, query, value_size)
+
+
+def all_written(
+    memories: list[Any], pairs: list[Pair], function: Function | Point
+) -> Function | Point:
+    """What a memory is after a token of pairs, each with the memory of its own numbers."""
+    if isinstance(function, Point):
+        return _parameters.written(memories, pairs, function)
+    before, function = function, faded(memories[0], function, pairs[0].erase_key)
+    for j, (memory, pair) in enumerate(zip(memories, pairs, strict=True)):
+        function = written(memory, function, function if j else before, pair)
+        function = function.put(seen=function.seen + 1)
+    return function
 
 
 def read(memory: Memory, function: Function, query: Any) -> Any:

@@ -5,17 +5,19 @@ matrix products unless said otherwise; `floats` counts what goes through memory.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
-from ..spec._facts import degree, is_solved
+from ..spec._facts import degree, has_nonlinear_retention, is_solved, one_pair
 from ..spec._gate import DiagonalDecay, forgets
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Memory, Network
+from ..spec._write import Descent
 from ._dims import Dims
 from ._rule import Cost
 
 
-CostOf = Callable[[Memory, Dims, bool], Cost]
+CostOf = Callable[[Any, Dims, bool], Cost]
 
 
 def sizes(m: Memory, dims: Dims) -> tuple[int, int, int]:
@@ -54,6 +56,46 @@ def matrix_associative(m: Memory, dims: Dims, training: bool) -> Cost:
     """Every prefix's matrix, several times over."""
     time, r, v = sizes(m, dims)
     return Cost(8 * time * r * v, (24 if training else 8) * time * r * v, 8)
+
+
+def parameters(m: Leaf, dims: Dims) -> int:
+    """How many numbers the function has: of a network, or of a matrix."""
+    if isinstance(m, Network):
+        return m.count(dims.key or 64, dims.value or 64)
+    _, r, v = sizes(m, dims)
+    return r * v
+
+
+def network_recurrent(m: Network, dims: Dims, training: bool) -> Cost:
+    """Three passes over the parameters a pair, one a read; training keeps them at every token."""
+    time, size, write = dims.time or 1024, parameters(m, dims), one_pair(m.write)
+    pairs = write.window * write.steps if isinstance(write, Descent) else 1
+    stored = 8 if training else 0
+    flops = (4 if training else 1) * 2 * (3 * pairs + 2) * time * size
+    return Cost(flops, stored * time * size, 4 * time)
+
+
+def matrix_minibatch(m: Memory, dims: Dims, training: bool) -> Cost:
+    """Products with the minibatch and the matrix; the matrix of every token where it is not linear."""
+    time, r, v = sizes(m, dims)
+    chunk, many = _minibatch(m), 4 if training else 1
+    one, floats = 4 * chunk * (r + v) + 6 * r * v, 4 * (r + v) + r * v / chunk
+    if has_nonlinear_retention(m) or (isinstance(m.write, Descent) and m.write.orthogonalise):
+        one, floats = one + 4 * chunk * r * v, floats + 4 * r * v
+    return Cost(many * one * time, many * floats * time, many * (-(-time // chunk) + chunk))
+
+
+def network_minibatch(m: Network, dims: Dims, training: bool) -> Cost:
+    """As many products as token by token, of whole minibatches; the parameters of every token."""
+    one = network_recurrent(m, dims, training)
+    time, size, chunk = dims.time or 1024, parameters(m, dims), _minibatch(m)
+    floats = (6 if training else 3) * time * size
+    return Cost(one.flops + 2 * chunk * time * size, floats, 4 * (-(-time // chunk) + chunk))
+
+
+def _minibatch(m: Leaf) -> int:
+    write = one_pair(m.write)
+    return write.minibatch if isinstance(write, Descent) else 1
 
 
 def gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:

@@ -1,6 +1,7 @@
 """A page about a memory: what it means, how it will run, and why not otherwise."""
 
 from ..spec._computed import Computed
+from ..spec._memory import Memory
 from ..spec._number import FromInput, Knob, Learned, leaves as number_leaves, Schedule
 from ..spec._slots import Slot, slots
 from ._dims import Dims
@@ -34,14 +35,17 @@ def row(name: str, text: str) -> str:
 
 
 def _meaning(choice: Choice, dims: Dims) -> list[str]:
-    return [row("meaning", meaning(choice.memory)), row("kernel", kernel_line(choice.memory, dims))]
+    name = "kernel" if isinstance(choice.memory, Memory) else "function"
+    return [row("meaning", meaning(choice.memory)), row(name, kernel_line(choice.memory, dims))]
 
 
 def _choice(choice: Choice, dims: Dims) -> list[str]:
     memory = choice.memory
     shape, floats = state_shape(memory, choice.rule.representation, dims)
     size = _bytes(4 * floats * dims.heads)
-    constant = "constant in time" if choice.rule.representation != "buffer" else _growth(choice)
+    constant = "constant in time"
+    if choice.rule.representation == "buffer" and isinstance(memory, Memory):
+        constant = _growth(memory)
     rows = [
         row("plan", f"{choice.rule.name:<24}{choice.rule.note}"),
         row("  state", f"{f'{dims.heads} × ({shape}) float32 ':<24}{size} a sequence, {constant}"),
@@ -57,8 +61,8 @@ def _choice(choice: Choice, dims: Dims) -> list[str]:
     return rows
 
 
-def _growth(choice: Choice) -> str:
-    bounded = choice.memory.capacity.slots() < 1e18
+def _growth(memory: Memory) -> str:
+    bounded = memory.capacity.slots() < 1e18
     return "bounded by its capacity" if bounded else "growing with time"
 
 

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from ..spec._facts import own_keys, pairs_per_token
-from ..spec._memory import Memory
-from ..spec._slots import key_channels, slots
+from ..spec._memory import Leaf
+from ..spec._slots import slots
 from ._dims import Dims
 from ._plan import plan
 from ._rule import Rule
 from ._rules import RULES
 from ._run import run
+from ._signals import signal_shape
 from ._states import empty
 
 
@@ -46,7 +47,7 @@ def _processor() -> str:
 
 
 def measure(
-    memory: Memory, dims: Dims, *, repeats: int = 5, rules: tuple[Rule, ...] = RULES
+    memory: Leaf, dims: Dims, *, repeats: int = 5, rules: tuple[Rule, ...] = RULES
 ) -> tuple[Measured, ...]:
     """The time of every legal plan of a memory here: forward, and forward with backward.
 
@@ -92,7 +93,7 @@ def _seconds(function: Any, arguments: Any, repeats: int) -> float:
 
 
 def _call(
-    memory: Memory,
+    memory: Leaf,
     dims: Dims,
     using: str,
     rules: tuple[Rule, ...],
@@ -105,12 +106,10 @@ def _call(
     shapes: list[tuple[int, ...]] = [(length * pairs, key), (length * pairs, value), (length, key)]
     streams = own_keys(memory)
     shapes += [(length * pairs, key)] * len(streams)
-    known = [slot for slot in slots(memory) if slot.time or slot.per in ("matrix", "state")]
+    known = [s for s in slots(memory) if s.time or s.per in ("matrix", "state", "parameters")]
     for slot in known:
         rows = length * (pairs if slot.path.startswith("write.") else 1)
-        sizes = {"time": rows, "key": key_channels(memory, key), "value": value}
-        sizes |= {"features": sizes["key"], "in": key}
-        shapes.append(tuple(sizes[axis] for axis in slot.axes))
+        shapes.append(signal_shape(memory, slot, key, value, rows))
     arrays = []
     for index, shape in enumerate(shapes):
         array = jax.random.normal(jax.random.fold_in(random, index), (dims.heads, *shape))

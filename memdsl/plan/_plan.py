@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from .._errors import SpecError
-from ..spec._memory import AbstractMemory, Memory
+from ..spec._memory import AbstractMemory, Leaf
 from ..spec._slots import resolve
 from ._dims import Dims
 from ._rule import Machine, Rule
@@ -29,7 +29,7 @@ class Choice:
     """What was decided for one leaf: the rule kept, and every other one with its reason."""
 
     path: str
-    memory: Memory
+    memory: Leaf
     rule: Rule
     seconds: float
     legal: tuple[tuple[Rule, float], ...]
@@ -129,7 +129,7 @@ def _plan(
 
 def _choose(
     path: str,
-    leaf: Memory,
+    leaf: Leaf,
     dims: Dims,
     using: str | None,
     purpose: str,

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..spec._base import rebuild
 from ..spec._kernel import Dot
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Network
 from ..spec._number import leaves
 from ..spec._slots import peel
 from ..spec._write import Ridge
@@ -19,7 +19,7 @@ KeyMap = Callable[[Array], Array]
 """A map of keys `[n, key] -> [n, features]`."""
 
 
-def prepare(memory: Memory, representation: str) -> tuple[Memory, KeyMap]:
+def prepare(memory: Leaf, representation: str) -> tuple[Any, KeyMap]:
     """`(memory, key_map)`: an equal memory on mapped keys and queries.
 
     A matrix holds features, so its kernel becomes `Dot`; a buffer holds keys, so only the pullbacks
@@ -27,6 +27,8 @@ def prepare(memory: Memory, representation: str) -> tuple[Memory, KeyMap]:
     can have too.
     """
     peeled, feature = peel(memory)
+    if isinstance(memory, Network):
+        return memory, lambda rows: rows
     if representation != "buffer" and not isinstance(peeled.kernel, Dot):
         kernel = peeled.kernel
         lowered = rebuild(peeled, {"kernel": Dot()})
@@ -48,8 +50,10 @@ def _over_rows(function: Callable[[Array], Array]) -> KeyMap:
     return lambda rows: jax.vmap(function)(rows)
 
 
-def kept_size(memory: Memory, key_size: int, representation: str) -> int:
+def kept_size(memory: Leaf, key_size: int, representation: str) -> int:
     """The size of the keys that a representation keeps."""
+    if isinstance(memory, Network):
+        return key_size
     peeled, feature = peel(memory)
     size = feature.size(key_size)
     write: Any = peeled.write

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Array
 
 from ..run._inputs import Inputs
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Network
 from ..state import AbstractState
 from ._dims import Dims
 
@@ -15,7 +15,7 @@ from ._dims import Dims
 class Requirement(NamedTuple):
     """What a rule needs of a memory, and what to tell the user where it is missing or there."""
 
-    holds: Callable[[Memory], bool]
+    holds: Callable[[Any], bool]
     otherwise: str
     because: str = ""
     """The reason for the rule, where it is worth saying."""
@@ -44,7 +44,7 @@ class Machine(NamedTuple):
     step: float
 
 
-Run = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
+Run = Callable[[Any, AbstractState, Inputs], tuple[AbstractState, Array]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Rule:
 
     **Arguments:**
 
-    - `representation`: `"matrix"`, `"gram"` or `"buffer"`: which state it keeps. Every execution of
-        a representation starts from and leaves the same kind of state.
+    - `representation`: `"matrix"`, `"gram"`, `"buffer"` or `"network"`: which state it keeps. Every
+        execution of a representation starts from and leaves the same kind of state.
     - `execution`: `"recurrent"`, `"chunkwise (32)"`, …
     - `requires`: the requirements; all must hold.
     - `cost`: `(memory, dims, training) -> Cost`.
@@ -67,7 +67,7 @@ class Rule:
     representation: str
     execution: str
     requires: tuple[Requirement, ...]
-    cost: Callable[[Memory, Dims, bool], Cost]
+    cost: Callable[[Any, Dims, bool], Cost]
     run: Run
     note: str = ""
 
@@ -76,8 +76,11 @@ class Rule:
         """`"matrix / recurrent"`, as `using=` takes it."""
         return f"{self.representation} / {self.execution}"
 
-    def objections(self, memory: Memory) -> tuple[str, ...]:
+    def objections(self, memory: Leaf) -> tuple[str, ...]:
         """Why the rule cannot run a memory; empty where it can."""
+        is_network = isinstance(memory, Network)
+        if is_network != (self.representation == "network"):
+            return (f"the function is {'a' if is_network else 'no'} network",)
         return tuple(need.otherwise for need in self.requires if not need.holds(memory))
 
     def because(self) -> str:

@@ -10,6 +10,7 @@ from ..run._buffer import (
 )
 from ..run._gram import gram_chunkwise, is_batched
 from ..run._matrix import matrix_associative, matrix_chunkwise
+from ..run._minibatch import minibatch
 from ..run._recurrent import recurrent
 from ..spec._capacity import All, Window
 from ..spec._facts import (
@@ -25,6 +26,7 @@ from ..spec._facts import (
     needs_matrix,
     own_keys,
     pairs_per_token,
+    retention,
 )
 from ..spec._gate import admissions, Decay, ValueDecay
 from ..spec._loss import Squared
@@ -37,13 +39,9 @@ from . import _costs as costs
 from ._rule import Requirement, Rule
 
 
-def _not_defined_yet(m: Memory) -> bool:
-    muon = isinstance(m.write, Descent) and m.write.orthogonalise
-    return not muon and not has_nonlinear_retention(m)
-
-
 LINEAR = Requirement(
-    _not_defined_yet, "orthogonalised steps and nonlinear retentions have no execution yet"
+    lambda m: not has_nonlinear_retention(m),
+    "what is read is not linear in what is stored: a retention stands between",
 )
 FINITE = Requirement(
     lambda m: is_finite(m.kernel),
@@ -59,9 +57,9 @@ SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix", "the write is 
 ATOMS = Requirement(
     lambda m: not needs_matrix(m), "a part of the memory speaks of the coordinates of a matrix"
 )
-MATRIX = (FINITE, NO_ATOMS, UNSOLVED, LINEAR)
-GRAM = (FINITE, NO_ATOMS, SOLVED, LINEAR)
-BUFFER = (ATOMS, LINEAR)
+MATRIX = (FINITE, NO_ATOMS, UNSOLVED)
+GRAM = (FINITE, NO_ATOMS, SOLVED)
+BUFFER = (ATOMS,)
 
 
 def _one_rate(m: Memory) -> bool:
@@ -140,6 +138,21 @@ BOUNDLESS = Requirement(
 PER_PAIR = Requirement(lambda m: degree(m.write) < 2, "the write is a descent with a memory")
 
 
+IN_MINIBATCHES = Requirement(
+    lambda m: isinstance(m.write, Descent) and m.write.minibatch > 1,
+    "errors are of the latest function: no minibatch has one function of its own",
+)
+ONE_ERROR = Requirement(
+    lambda m: not isinstance(m.write, Descent) or m.write.window == 1,
+    "a token descends a whole window of pairs",
+)
+UNSETTLED = Requirement(
+    lambda m: not getattr(retention(m), "settles", False),
+    "a retention moves the matrix after every token",
+)
+MINIBATCH = (IN_MINIBATCHES, ONE_ERROR, WHOLE_DECAY, UNSETTLED)
+
+
 def _core(m: Memory) -> Memory:
     return peel(m)[0]
 
@@ -160,7 +173,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             "matrix",
             f"chunkwise ({chunk})",
-            (*MATRIX, UNMOVED, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
+            (*MATRIX, LINEAR, UNMOVED, AFFINE, ONE_RATE, NO_VALUE_DECAY, FORWARDS),
             costs.matrix_chunkwise(chunk),
             matrix_chunkwise(chunk),
             note="constant state; matrix products inside a chunk",
@@ -170,10 +183,34 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "matrix",
         "associative",
-        (*MATRIX, UNMOVED, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
+        (*MATRIX, LINEAR, UNMOVED, ADDITIVE, NO_VALUE_DECAY, FORWARDS),
         costs.matrix_associative,
         matrix_associative,
         note="every prefix's matrix at once",
+    ),
+    Rule(
+        "matrix",
+        "minibatch",
+        (*MATRIX, *MINIBATCH, FORWARDS),
+        costs.matrix_minibatch,
+        minibatch,
+        note="constant state; the errors of a minibatch together",
+    ),
+    Rule(
+        "network",
+        "minibatch",
+        MINIBATCH,
+        costs.network_minibatch,
+        minibatch,
+        note="constant state; the gradients of a minibatch together",
+    ),
+    Rule(
+        "network",
+        "recurrent",
+        (),
+        costs.network_recurrent,
+        recurrent,
+        note="constant state; a gradient of the network a token",
     ),
     Rule(
         "gram",

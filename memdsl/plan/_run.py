@@ -12,7 +12,7 @@ from .._errors import SpecError
 from .._types import checked
 from ..spec._facts import moves_keys, one_pair, own_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
-from ..spec._memory import AbstractMemory, Memory
+from ..spec._memory import AbstractMemory, Memory, Network
 from ..spec._number import Log
 from ..spec._slots import ground, slots
 from ..spec._write import Repeated
@@ -263,9 +263,9 @@ def evaluate(
 
         ```
     """
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, Memory | Network):
         raise SpecError(
-            f"evaluate reads one Memory, not {type(memory).__name__}.",
+            f"evaluate reads one Memory or Network, not {type(memory).__name__}.",
             where=memory,
             instead="md.evaluate on its parts and their states.",
         )
@@ -273,7 +273,7 @@ def evaluate(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _evaluate(memory: Memory, state: Any, queries: Array, signals: dict[str, Any]) -> Array:
+def _evaluate(memory: AbstractMemory, state: Any, queries: Array, signals: dict[str, Any]) -> Array:
     dims = Dims(key=queries.shape[1])
     kept = representation_of(state)
     chosen = plan(memory, dims, representation={"": kept}, purpose="serve")

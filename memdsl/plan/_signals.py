@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._errors import SpecError
-from ..spec._memory import AbstractMemory
+from ..spec._feature import Weight
+from ..spec._memory import AbstractMemory, Leaf, Network
 from ..spec._number import leaves, Log, Schedule
-from ..spec._slots import default_value, evaluate, Slot, slots
+from ..spec._slots import default_value, evaluate, key_channels, Slot, slots
 
 
 def signals(memory: AbstractMemory) -> tuple[Slot, ...]:
@@ -104,3 +105,20 @@ def _check_shape(
             f"The signal {slot.name!r} has shape {tuple(array.shape)}, and ({wanted}) is expected.",
             where=memory,
         )
+
+
+def signal_shape(
+    memory: Leaf, slot: Slot, key_size: int, value_size: int, rows: int
+) -> tuple[int, ...]:
+    """The shape of a signal of one memory, `rows` being the length of the time axis."""
+    sizes = {"time": rows, "key": key_size, "value": value_size, "in": key_size}
+    if isinstance(memory, Network):
+        sizes["parameters"] = memory.count(key_size, value_size)
+    else:
+        sizes["key"] = sizes["features"] = key_channels(memory, key_size)
+    if isinstance(slot.number, Weight):
+        inside = slot.path.startswith(("kernel", "before"))
+        size = key_size if inside else value_size
+        own = size if slot.number.rows is None else slot.number.rows
+        return (own,) if slot.number.vector else (own, size)
+    return tuple(sizes[axis] for axis in slot.axes)

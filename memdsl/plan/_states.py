@@ -16,11 +16,13 @@ from ..spec._memory import (
     Boosted,
     Chained,
     Every,
+    Leaf,
     Memory,
+    Network,
     Transposed,
     Zero,
 )
-from ..state import AbstractState, BufferState, empty_state, GramState
+from ..state import AbstractState, BufferState, empty_state, GramState, NetworkState
 from ._dims import Dims
 from ._plan import Plan, plan, Using
 from ._prepare import kept_size, prepare
@@ -44,8 +46,10 @@ def leaf_states(memory: AbstractMemory, state: Any) -> list[tuple[Any, ...]]:
 
 
 def representation_of(state: Any) -> str:
-    """`"matrix"`, `"gram"` or `"buffer"`."""
+    """`"matrix"`, `"gram"`, `"buffer"` or `"network"`."""
     inner = getattr(state, "function", state)
+    if isinstance(inner, NetworkState):
+        return "network"
     if isinstance(inner, BufferState):
         return "buffer"
     return "gram" if isinstance(inner, GramState) else "matrix"
@@ -67,7 +71,8 @@ def empty(
     rules: tuple[Rule, ...] = RULES,
     dtype: Any = jnp.float32,
 ) -> Any:
-    """The empty state of a memory: the function that is 0 everywhere.
+    """The empty state of a memory: the function that is 0 everywhere, and of a network the one that it
+    starts as.
 
     **Arguments:**
 
@@ -112,7 +117,7 @@ def empty_tree(
         return empty_tree(inner, chosen, k, v, capacity, dtype, f"{path}{name}.")
 
     match memory:
-        case Memory():
+        case Memory() | Network():
             representation = chosen.rule(path.rstrip(".")).representation
             size = kept_size(memory, key_size, representation)
             prepared, _ = prepare(memory, representation)
@@ -135,9 +140,9 @@ def with_room(memory: AbstractMemory, before: Any, after: Any, out: Array) -> Ar
     pairs = zip(leaf_states(memory, before), leaf_states(memory, after), strict=True)
     for (_, leaf, _), ((_, old), (_, new)) in zip(leaves(memory), pairs, strict=True):
         old, new = getattr(old, "function", old), getattr(new, "function", new)
-        if isinstance(new, BufferState) and is_unbounded(leaf) and not admissions(leaf.gate):
+        if isinstance(new, BufferState) and _keeps_all(leaf) and not admissions(leaf.gate):
             lost = lost | jnp.any(new.counts.dropped > old.counts.dropped)
-    if lost is False or not any(is_unbounded(leaf) for _, leaf, _ in leaves(memory)):
+    if lost is False or not any(_keeps_all(leaf) for _, leaf, _ in leaves(memory)):
         return out
     return eqx.error_if(
         out,
@@ -145,3 +150,7 @@ def with_room(memory: AbstractMemory, before: Any, after: Any, out: Array) -> Ar
         "All() keeps every atom, and its buffer is full. Instead: a larger capacity in md.empty "
         "(time in layer.init), or Budget(n) or Window(n).",
     )
+
+
+def _keeps_all(leaf: Leaf) -> bool:
+    return isinstance(leaf, Memory) and is_unbounded(leaf)

@@ -16,8 +16,10 @@ from ..spec._memory import (
     Boosted,
     Chained,
     Every,
+    Leaf,
     Mapped,
     Memory,
+    Network,
     Scaled,
     Transposed,
     Zero,
@@ -70,7 +72,7 @@ def run_tree(
         return run_tree(spec, chosen, inner_state, inner.under(name), f"{path}{name}.")
 
     match memory:
-        case Memory():
+        case Memory() | Network():
             return run_leaf(memory, chosen, state, stream, path.rstrip("."))
         case Zero():
             return state, jnp.zeros_like(stream.values, shape=(len(stream.queries), 1))
@@ -131,7 +133,7 @@ def _phases(stream: Stream, phase: Array, count: int) -> tuple[Array, Array]:
 
 
 def run_leaf(
-    memory: Memory, chosen: Plan, state: AbstractState, stream: Stream, path: str
+    memory: Leaf, chosen: Plan, state: AbstractState, stream: Stream, path: str
 ) -> tuple[AbstractState, Array]:
     """`(state, answers)` of one memory, by the rule that was chosen for it."""
     rule = chosen.rule(path)
@@ -163,6 +165,6 @@ def run_leaf(
     return rule.run(grounded, state, inputs)
 
 
-def asks_at_keys(memory: Memory) -> bool:
+def asks_at_keys(memory: Leaf) -> bool:
     """Whether queries live in the space of keys (those of a transposed memory do not)."""
     return not isinstance(memory.read, Backwards)

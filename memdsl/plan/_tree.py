@@ -12,8 +12,10 @@ from ..spec._memory import (
     Boosted,
     Chained,
     Every,
+    Leaf,
     Mapped,
     Memory,
+    Network,
     Scaled,
     Transposed,
     Zero,
@@ -35,20 +37,19 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
             return (("first", memory.first), ("second", memory.second))
         case Scaled() | Mapped() | Every() | Transposed():
             return (("memory", memory.memory),)
-        case Memory() | Zero():
+        case Memory() | Network() | Zero():
             return ()
         case _:
             raise SpecError(
                 f"No execution is known for {type(memory).__name__}.",
                 where=memory,
-                why="Memories that are networks are specs already, and have no rule yet.",
                 instead="Memory(...) and what +, >>, *, boost, transpose and every make of it.",
             )
 
 
-def _counts_reads(leaf: Memory) -> bool:
+def _counts_reads(leaf: Leaf) -> bool:
     """Whether reads leave a trace in the memory."""
-    capacity = leaf.capacity
+    capacity = leaf.capacity if isinstance(leaf, Memory) else None
     return isinstance(capacity, Budget) and isinstance(capacity.evict, LeastUsed)
 
 
@@ -69,7 +70,7 @@ def lower(memory: AbstractMemory) -> AbstractMemory:
 
 def forecasting(memory: AbstractMemory) -> AbstractMemory:
     """The same memory, every leaf read before it is written."""
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         if memory.read.is_before():
             return memory
         return rebuild(memory, {"read": rebuild(_BEFORE, {"read": memory.read})})
@@ -78,9 +79,9 @@ def forecasting(memory: AbstractMemory) -> AbstractMemory:
 
 def leaves(
     memory: AbstractMemory, prefix: str = "", transposed: bool = False
-) -> list[tuple[str, Memory, bool]]:
+) -> list[tuple[str, Leaf, bool]]:
     """`(path, leaf, whether keys and values swap)` of every leaf."""
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         return [(prefix.rstrip("."), memory, transposed)]
     swaps = isinstance(memory, Transposed)
     found = []
@@ -90,10 +91,10 @@ def leaves(
 
 
 def map_leaves(
-    memory: AbstractMemory, function: Callable[[str, Memory], Any], prefix: str = ""
+    memory: AbstractMemory, function: Callable[[str, Leaf], Any], prefix: str = ""
 ) -> Any:
     """`function(path, leaf)` at every leaf, in tuples of the shape of the memory."""
-    if isinstance(memory, Memory):
+    if isinstance(memory, Memory | Network):
         return function(prefix.rstrip("."), memory)
     return tuple(map_leaves(p, function, f"{prefix}{n}.") for n, p in parts(memory))
 

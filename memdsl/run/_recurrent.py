@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Memory
 from ..spec._read import Before, TopK
 from ..state import AbstractState, BufferState, read
+from ..state._descent import settled
 from ..state._slots import observe, select
 from ..state._write import write, write_pair
 from ._inputs import Inputs
 
 
-def recurrent(memory: Memory, state: AbstractState, inputs: Inputs) -> tuple[AbstractState, Array]:
+def recurrent(memory: Leaf, state: AbstractState, inputs: Inputs) -> tuple[AbstractState, Array]:
     """The state after a sequence, and the answer to every query, by a scan over tokens.
 
     **Arguments:**
@@ -34,7 +35,7 @@ def recurrent(memory: Memory, state: AbstractState, inputs: Inputs) -> tuple[Abs
     return jax.lax.scan(body, state, tokens)
 
 
-def one_token(memory: Memory, state: AbstractState, token: Inputs) -> tuple[AbstractState, Array]:
+def one_token(memory: Leaf, state: AbstractState, token: Inputs) -> tuple[AbstractState, Array]:
     """The state after one token, and the answer to its query."""
     if token.starts is not None:
         state = select(token.starts, state.clear(memory), state)
@@ -43,19 +44,19 @@ def one_token(memory: Memory, state: AbstractState, token: Inputs) -> tuple[Abst
     early = read(first, state, query) if memory.read.is_before() else None
     after = write(first, state, token.pair(0))
     for index in range(1, token.pairs):
-        later = token.grounded(memory, index)
+        later: Any = token.grounded(memory, index)
         after = write_pair(later, after, after, token.pair(index))
-    after = counted(after)
+    after = counted(settled(first, after))
     if token.active is not None:
         after = select(token.active, after, state)
     out = read(first, after, query) if early is None else early + let_through(first, query, token)
-    if isinstance(after, BufferState):
+    if isinstance(after, BufferState) and isinstance(first, Memory):
         seen = observe(first, after, query)
         after = seen if token.there is None else select(token.there, seen, after)
     return after, out
 
 
-def let_through(memory: Memory, query: Array, token: Inputs) -> Array:
+def let_through(memory: Leaf, query: Array, token: Inputs) -> Array:
     """What a `Before` read lets through of the token's own pair: `scale ((bonus k) . q) v`."""
     rule: Any = memory.read
     while isinstance(rule, TopK):

@@ -16,18 +16,23 @@ from ._check_outside import (
 )
 from ._check_parts import check_initial, check_read, check_ridge, check_write
 from ._check_transport import check_transport
-from ._facts import compares_by_dot, has_nonlinear_retention, is_finite, one_pair
+from ._facts import (
+    compares_by_dot,
+    has_nonlinear_retention,
+    is_finite,
+    one_pair,
+    retention,
+)
 from ._gate import (
     AbstractAdmission,
     AbstractForget,
+    AbstractRetention,
     admissions,
     Decay,
     DiagonalDecay,
     forgets,
-    LqNorm,
     parts,
     Simplex,
-    SoftThreshold,
     transports,
     ValueDecay,
 )
@@ -54,7 +59,7 @@ def _gate(m: Memory) -> None:
                 why="A gate of your own lets pairs in: that is all that is asked of it.",
                 instead=f"class {type(gate).__name__}(AbstractAdmission), with a method admits.",
             )
-    nonlinear = [g for g in forgets(m.gate) if isinstance(g, SoftThreshold | LqNorm | Simplex)]
+    nonlinear = [g for g in forgets(m.gate) if isinstance(g, AbstractRetention)]
     if len(nonlinear) > 1:
         first, second = nonlinear[:2]
         raise SpecError(
@@ -121,8 +126,8 @@ def _what_needs_a_matrix(m: Memory) -> tuple[str, str, str] | None:
     if any(isinstance(g, DiagonalDecay) for g in forgets(m.gate)):
         return "gate", "DiagonalDecay", "It scales the features of a key one by one"
     if has_nonlinear_retention(m):
-        kinds = [g for g in forgets(m.gate) if isinstance(g, SoftThreshold | LqNorm | Simplex)]
-        return "gate", type(kinds[0]).__name__, "It acts on the numbers of a matrix one by one"
+        name = type(retention(m)).__name__
+        return "gate", name, "It acts on the numbers of a matrix one by one"
     if isinstance(m.write, Descent) and m.write.orthogonalise:
         return "write", "An orthogonalised step", "It is orthogonal as a matrix"
     if m.initial is not None:
@@ -169,14 +174,16 @@ def _capacity(m: Memory) -> None:
     write = one_pair(m.write)
     one_by_one = _what_keeps_atoms(m)
     decides = one_by_one is not None and one_by_one[0] in ("gate", "capacity")
-    if isinstance(write, Descent) and write.window > 1 and one_by_one and decides:
+    returns = isinstance(write, Descent) and (write.window > 1 or write.minibatch > 1)
+    if isinstance(write, Descent) and returns and one_by_one and decides:
+        name = "window" if write.window > 1 else "minibatch"
         raise SpecError(
-            "A Descent over a window needs its pairs to stay where they are.",
+            f"A Descent over a {name} needs its pairs to stay where they are.",
             where=m,
             at=one_by_one[0],
             why="It goes back to the latest pairs, and a pair that is not kept has no coefficient "
             "that could move.",
-            instead="All() and no admission gate; or window=1.",
+            instead=f"All() and no admission gate; or {name}=1.",
         )
     if isinstance(write, Delta) and write.remove == "own" and one_by_one and decides:
         raise SpecError(

@@ -5,11 +5,12 @@ from typing import Any
 from .._errors import SpecError
 from ._base import code
 from ._computed import Computed
-from ._facts import is_solved, moves_keys, needs_atoms
+from ._facts import has_nonlinear_retention, is_solved, moves_keys, needs_atoms
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Memory, Network, Transposed
 from ._number import FromInput, leaves
+from ._read import bonus_of
 from ._slots import slots
 from ._write import Descent, Hebb, Reweight
 
@@ -81,6 +82,27 @@ def check_network(spec: Network) -> None:
             why="It has neither atoms nor channels of keys; its parameters fade together.",
             instead="Decay(...), Reset() or Keep().",
         )
+    if spec.write.orthogonalise and spec.bias:
+        raise SpecError(
+            "An orthogonalised step is of matrices, and a bias is none.",
+            where=spec,
+            at="write",
+            instead="bias=False; or orthogonalise=False.",
+        )
+    if bonus_of(spec.read) is not None:
+        raise SpecError(
+            "A bonus weighs the channels of a key against a query, and a network has no kernel.",
+            where=spec,
+            at="read",
+            instead="Before(...) without a bonus.",
+        )
+    if spec.initial is not None and spec.initial.per.endswith("channel"):
+        raise SpecError(
+            "A learned initial network is all its parameters, not one number per channel.",
+            where=spec,
+            at="initial",
+            instead='Learned(), one network a head; or Learned(per="layer").',
+        )
     if spec.read.needs_mass() or spec.read.top() is not None:
         raise SpecError(
             "A network answers with its output.",
@@ -123,6 +145,14 @@ def check_grown(spec: Any) -> None:
             where=memory,
             at="read" if memory.read.is_before() else "initial",
             instead="a plain read, and the base for what there is at the start.",
+        )
+    if has_nonlinear_retention(memory):
+        raise SpecError(
+            f"A growing layer does not know {memory.gate!r}.",
+            where=memory,
+            at="gate",
+            why="It is written once a batch, and a retention acts on a matrix once a token.",
+            instead="Decay(...), which is weight decay.",
         )
     if any(isinstance(gate, Surprise) for gate in admissions(memory.gate)):
         raise SpecError(

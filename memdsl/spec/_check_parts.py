@@ -186,7 +186,8 @@ def check_write(m: Memory) -> None:
         )
     if isinstance(write, Descent) and not write.is_plain() and mass:
         raise SpecError(
-            "Momentum, windows and orthogonalised steps are defined for reads that do not divide.",
+            "Momentum, windows, minibatches, gains and orthogonalised steps are defined for reads that "
+            "do not divide.",
             where=m,
             at="read",
             instead="Evaluate().",
@@ -198,6 +199,17 @@ def check_write(m: Memory) -> None:
             at="write",
             why="What the second step sees of the first is linear only without a division.",
             instead="steps=1, or Evaluate() as the read.",
+        )
+    implicit = isinstance(write, Delta) and write.implicit
+    several = isinstance(write, Descent) and write.steps > 1 and degree(write) > 0
+    if has_nonlinear_retention(m) and (implicit or several):
+        raise SpecError(
+            f"{m.gate!r} does not go with {'an implicit Delta' if implicit else 'several steps'}.",
+            where=m,
+            at="write",
+            why="Its closed form solves for a function that is linear in what is written, and what is "
+            "read here is not.",
+            instead="implicit=False." if implicit else "steps=1.",
         )
 
 

@@ -13,7 +13,7 @@ def check_transport(m: Memory) -> None:
         return
     gate, write = transports(m.gate)[0], one_pair(m.write)
     if is_solved(m) or (isinstance(write, Descent) and not write.is_plain()):
-        kind = "Ridge" if is_solved(m) else "A Descent with momentum or over a window"
+        kind = "Ridge" if is_solved(m) else "a Descent that remembers more than the function"
         raise SpecError(
             f"{gate!r} moves keys, and {kind} goes back to pairs where they were.",
             where=m,

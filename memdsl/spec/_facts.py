@@ -5,18 +5,16 @@ from typing import Any
 
 from ._capacity import All, Budget, LeaveOneOut, Window
 from ._gate import (
+    AbstractRetention,
     admissions,
     Decay,
     DiagonalDecay,
     forgets,
-    LqNorm,
-    Simplex,
-    SoftThreshold,
     transports,
     ValueDecay,
 )
 from ._kernel import AbstractKernel, Dot, Pullback
-from ._memory import Memory
+from ._memory import Leaf, Memory, Network
 from ._read import Backwards
 from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
 
@@ -62,17 +60,27 @@ def is_solved(memory: Memory) -> bool:
     return isinstance(memory.write, Ridge)
 
 
-def decays(memory: Memory) -> tuple[Any, ...]:
+def decays(memory: Leaf) -> tuple[Any, ...]:
     """The decays of the gate."""
     return tuple(
         g for g in forgets(memory.gate) if isinstance(g, Decay | DiagonalDecay | ValueDecay)
     )
 
 
+def retention(memory: Leaf) -> AbstractRetention | None:
+    """The gate that acts on the numbers of the matrix one by one, if there is one."""
+    return next((g for g in forgets(memory.gate) if isinstance(g, AbstractRetention)), None)
+
+
 def has_nonlinear_retention(memory: Memory) -> bool:
     """Whether the gate acts on the numbers of the matrix one by one, not on the function."""
-    kinds = SoftThreshold | LqNorm | Simplex
-    return any(isinstance(g, kinds) for g in forgets(memory.gate))
+    return retention(memory) is not None
+
+
+def descends(memory: Leaf) -> bool:
+    """Whether the write is a descent that remembers more than the function, or trains a network."""
+    write = one_pair(memory.write)
+    return isinstance(write, Descent) and (isinstance(memory, Network) or not write.is_plain())
 
 
 def needs_matrix(memory: Memory) -> bool:
@@ -122,7 +130,7 @@ def one_pair(write: AbstractWrite) -> AbstractWrite:
     return write.write if isinstance(write, Repeated) else write
 
 
-def own_keys(memory: Memory) -> tuple[str, ...]:
+def own_keys(memory: Leaf) -> tuple[str, ...]:
     """The further streams of keys that a memory takes: `erase_keys`, `remove_keys`."""
     inner = one_pair(memory.write)
     moved = tuple(name for gate in transports(memory.gate) for name in gate.own_keys())
@@ -133,7 +141,7 @@ def own_keys(memory: Memory) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*written, *moved)))
 
 
-def moves_keys(memory: Memory) -> bool:
+def moves_keys(memory: Leaf) -> bool:
     """Whether the gate moves the stored keys."""
     return bool(transports(memory.gate))
 

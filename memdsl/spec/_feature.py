@@ -27,7 +27,12 @@ from ._feature_pointwise import (
     Wide as Wide,
 )
 from ._feature_random import RandomFourier as RandomFourier
-from ._feature_trained import Hedgehog as Hedgehog, Linear as Linear, Weight as Weight
+from ._feature_trained import (
+    Hedgehog as Hedgehog,
+    LayerNorm as LayerNorm,
+    Linear as Linear,
+    Weight as Weight,
+)
 
 
 class Identity(AbstractFeature):

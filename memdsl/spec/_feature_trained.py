@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ._base import choice, flag, refuse, Spec, whole
+from ._base import choice, flag, plain_float, refuse, Spec, whole
 from ._feature_base import AbstractFeature
 from ._number import Number, Source
 
@@ -113,3 +113,43 @@ class Hedgehog(AbstractFeature):
 
     def size(self, in_size: int) -> int:
         return 2 * in_size
+
+
+class LayerNorm(AbstractFeature):
+    """`weight (x - mean x) / sqrt(var x + epsilon) + bias`, the variance divided by the size.
+
+    **Arguments:**
+
+    - `weight`: `Weight(vector=True, start="ones")` to train one a channel, or `None` for 1.
+    - `bias`: `Weight(vector=True, start="zeros")`, or `None` for 0.
+    - `epsilon`: at least 0; inside the root.
+    - `residual`: adds x itself.
+
+    **Raises:** `SpecError` where an argument is of the wrong kind or out of range.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> print(md.LayerNorm()(jnp.array([1.0, 3.0])).round(4))
+        [-1.  1.]
+        >>> print(md.LayerNorm(residual=True)(jnp.array([1.0, 3.0])).round(4))
+        [0. 4.]
+
+        ```
+
+    Source: Ba et al. 2016; on what a memory answers, Sun et al. 2024 (TTT).
+    """
+
+    weight: Number = _weight(None)
+    bias: Number = _weight(None)
+    epsilon: float = plain_float(at_least=0.0, default=1e-6)
+    residual: bool = flag()
+
+    def __call__(self, x: Any) -> Any:
+        centred = x - jnp.mean(x)
+        y = centred * jax.lax.rsqrt(jnp.mean(centred * centred) + self.epsilon)
+        y = y if self.weight is None else self.weight * y
+        y = y if self.bias is None else y + self.bias
+        return x + y if self.residual else y

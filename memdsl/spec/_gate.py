@@ -10,14 +10,21 @@ from ._admission import (
     Novelty as Novelty,
     Surprise as Surprise,
 )
-from ._base import choice, plain_float, written
+from ._base import written
 from ._gate_base import (
     AbstractAdmission as AbstractAdmission,
     AbstractForget as AbstractForget,
     AbstractGate as AbstractGate,
     Arrival as Arrival,
+    decay_number,
 )
-from ._number import Number, number, NumberProduct, NumberSum
+from ._number import Number, NumberProduct, NumberSum
+from ._retention import (
+    AbstractRetention as AbstractRetention,
+    LqNorm as LqNorm,
+    Simplex as Simplex,
+    SoftThreshold as SoftThreshold,
+)
 from ._transport import (
     AbstractTransport as AbstractTransport,
     Householder as Householder,
@@ -37,18 +44,6 @@ class Keep(AbstractForget):
 
         ```
     """
-
-
-def _decay(*per: str) -> Any:
-    return number(
-        at_least=0.0,
-        at_most=1.0,
-        per=("layer", "head", *per),
-        log=True,
-        meaning="decay",
-        range_reason="A decay above 1 would let the past grow without end, and one below 0 has no "
-        "logarithm.",
-    )
 
 
 class Decay(AbstractForget):
@@ -75,7 +70,7 @@ class Decay(AbstractForget):
     (Yang et al. 2024) and forgetting attention (Lin et al. 2025) where it is read off the input.
     """
 
-    decay: Number = _decay()
+    decay: Number = decay_number()
     positional: ClassVar[int] = 1
 
 
@@ -104,7 +99,7 @@ class DiagonalDecay(AbstractForget):
     Source: Yang et al. 2024 ("Gated Linear Attention Transformers"); Kimi Linear (2025).
     """
 
-    decay: Number = _decay("key_channel")
+    decay: Number = decay_number("key_channel")
     positional: ClassVar[int] = 1
 
 
@@ -131,7 +126,7 @@ class ValueDecay(AbstractForget):
     Source: the gate of the gated Oja rule, on the side of the values.
     """
 
-    decay: Number = _decay("value_channel")
+    decay: Number = decay_number("value_channel")
     positional: ClassVar[int] = 1
 
 
@@ -150,94 +145,6 @@ class Reset(AbstractForget):
 
         ```
     """
-
-
-class SoftThreshold(AbstractForget):
-    """Every number of the matrix moves towards 0 by `threshold`, and stops there.
-
-    `S <- sign(S) max(|S| - threshold, 0)`: with a `Decay`, the elastic net.
-
-    **Arguments:**
-
-    - `threshold`: at least 0.
-
-    **Raises:** `SpecError` where the threshold can be below 0; and where there is no matrix of
-    values.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> md.SoftThreshold(0.01) @ md.SoftThreshold(0.01)
-        SoftThreshold(0.02)
-
-        ```
-
-    Source: the elastic-net retention of Behrouz et al. 2025 (MIRAS).
-    """
-
-    threshold: Number = number(at_least=0.0, meaning="soft threshold")
-    positional: ClassVar[int] = 1
-
-
-class LqNorm(AbstractForget):
-    """The matrix is read through the mirror map of `|A|_q^2 / 2`.
-
-    `"exact"`: `S = sign(A) |A|^(p - 1) / |A|_p^(p - 2)` with `1 / p + 1 / q = 1`. `"miras"`: the
-    form `A / |A|_q^(q - 2)` that the paper is quoted with, which is not that minimiser unless q is
-    2.
-
-    **Arguments:**
-
-    - `q`: above 1.
-    - `form`: `"exact"` or `"miras"`.
-
-    **Raises:** `SpecError` where an argument is out of range; and where there is no matrix of
-    values.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> md.LqNorm(4.0) @ md.Decay(0.9)
-        LqNorm() @ Decay(0.9)
-
-        ```
-
-    Source: Moneta (Behrouz et al. 2025, MIRAS).
-    """
-
-    q: float = plain_float(above=1.0, default=4.0)
-    form: str = choice("exact", "miras", default="exact")
-    positional: ClassVar[int] = 1
-
-
-class Simplex(AbstractForget):
-    """Every row of the matrix stays a distribution: `S <- total softmax(decay log S + step)`.
-
-    **Arguments:**
-
-    - `decay`: between 0 and 1; of the logarithm.
-    - `total`: what a row adds up to, above 0.
-
-    **Raises:** `SpecError` where an argument is out of range; and where there is no matrix of
-    values.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> md.Memory(md.Dot(), md.Descent(rate=0.1), md.Simplex(0.95)).gate
-        Simplex(0.95)
-
-        ```
-
-    Source: Memora (Behrouz et al. 2025, MIRAS).
-    """
-
-    decay: Number = _decay()
-    total: float = plain_float(above=0.0, default=1.0)
-    positional: ClassVar[int] = 1
 
 
 LINEAR = Decay | DiagonalDecay | ValueDecay | Reset

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from .._errors import SpecError
 from ._base import described, Spec
+from ._number import number
 
 
 class Arrival(NamedTuple):
@@ -74,3 +75,16 @@ class AbstractAdmission(AbstractGate):
     @abstractmethod
     def admits(self, arrival: Arrival) -> Any:
         """Whether the pair becomes an atom, a boolean scalar."""
+
+
+def decay_number(*per: str) -> Any:
+    """The field of a decay."""
+    return number(
+        at_least=0.0,
+        at_most=1.0,
+        per=("layer", "head", *per),
+        log=True,
+        meaning="decay",
+        range_reason="A decay above 1 would let the past grow without end, and one below 0 has no "
+        "logarithm.",
+    )

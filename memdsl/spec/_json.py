@@ -173,8 +173,9 @@ def _encode_spec(spec: Spec, path: str) -> dict[str, Any]:
     written: dict[str, Any] = {"type": name}
     for field in fields_of(spec):
         value = getattr(spec, field.name)
+        encoded = _encode(value, f"{path}.{field.name}")  # an array of 1 equals a default of 1
         if not is_default(field, value):
-            written[field.name] = _encode(value, f"{path}.{field.name}")
+            written[field.name] = encoded
     return written
 
 

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ._base import choice, plain_float, Spec
+from ._base import choice, plain_float, sort, Spec, written
+from ._feature_base import AbstractFeature
 
 
 class AbstractLoss(Spec):
@@ -33,6 +34,40 @@ class AbstractLoss(Spec):
     @abstractmethod
     def gradient(self, prediction: Any, target: Any) -> Any:
         """The derivative with respect to the prediction."""
+
+    def after(self, feature: AbstractFeature) -> "After":
+        """The loss of `feature(prediction)`: `Squared().after(LayerNorm())`, say."""
+        return After(self, feature)
+
+
+class After(AbstractLoss):
+    """`loss(feature(prediction), target)`, written `loss.after(feature)`.
+
+    **Raises:** `SpecError` where the second is no feature.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> loss = md.Squared().after(md.Scale(2.0))
+        >>> loss.gradient(jnp.array([3.0]), jnp.array([1.0]))  # 2 (2 * 3 - 1)
+        Array([10.], dtype=float32)
+
+        ```
+
+    Source: the loss after a layer norm of Sun et al. 2024 (TTT).
+    """
+
+    loss: AbstractLoss = sort(AbstractLoss)
+    feature: AbstractFeature = sort(AbstractFeature)
+
+    def gradient(self, prediction: Any, target: Any) -> Any:
+        mapped, pull = jax.vjp(self.feature, prediction)
+        return pull(self.loss.gradient(mapped, target))[0]
+
+    def __repr__(self) -> str:
+        return f"{written(self.loss, Spec.binding)}.after({self.feature!r})"
 
 
 class Inner(AbstractLoss):
@@ -111,12 +146,13 @@ class Huber(AbstractLoss):
     """Squared near 0 and linear beyond `delta`: an outlier pulls no harder than `delta`.
 
     The gradient is the error, clipped to `delta` coordinate by coordinate, or shortened to the norm
-    `delta` as a whole.
+    `delta` as a whole. `"switch"` is the form that Yaad is quoted with, which jumps where the norm
+    passes `delta`: the error within it, and `delta sign(error)` beyond.
 
     **Arguments:**
 
     - `delta`: above 0.
-    - `by`: `"coordinate"` or `"norm"`.
+    - `by`: `"coordinate"`, `"norm"` or `"switch"`.
 
     **Raises:** `SpecError` where an argument is out of range.
 
@@ -137,7 +173,7 @@ class Huber(AbstractLoss):
     """
 
     delta: float = plain_float(above=0.0, default=1.0)
-    by: str = choice("coordinate", "norm", default="coordinate")
+    by: str = choice("coordinate", "norm", "switch", default="coordinate")
     positional: ClassVar[int] = 1
 
     def gradient(self, prediction: Any, target: Any) -> Any:
@@ -146,7 +182,45 @@ class Huber(AbstractLoss):
             return jnp.clip(error, -self.delta, self.delta)
         square = jnp.sum(error * error)
         far = square > self.delta**2
+        if self.by == "switch":
+            return jnp.where(far, self.delta * jnp.sign(error), error)
         return error * jnp.where(far, self.delta * jax.lax.rsqrt(jnp.where(far, square, 1)), 1)
+
+
+class ValueShift(AbstractLoss):
+    """`(|error| + delta)^2 / 2`: the squared error of the worst value within `delta` of the target.
+
+    The gradient is `(1 + delta / |error|) error`, and 0 where the error is.
+
+    **Arguments:**
+
+    - `delta`: how far the value may be off, above 0.
+
+    **Raises:** `SpecError` where delta is not above 0.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> print(md.ValueShift(5.0).gradient(jnp.array([3.0, 4.0]), jnp.zeros(2)))
+        [6. 8.]
+
+        ```
+
+    Source: the robust objective of Behrouz et al. 2025 (MIRAS).
+    """
+
+    delta: float = plain_float(above=0.0, default=1.0)
+    positional: ClassVar[int] = 1
+
+    def gradient(self, prediction: Any, target: Any) -> Any:
+        error = prediction - target
+        square = jnp.sum(error * error)
+        wrong = square > 0
+        return error * jnp.where(
+            wrong, 1 + self.delta * jax.lax.rsqrt(jnp.where(wrong, square, 1)), 0
+        )
 
 
 class Hinge(AbstractLoss):

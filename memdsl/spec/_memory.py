@@ -1,9 +1,8 @@
-"""The record of five sorts; and a memory that is a small network."""
+"""The record of five sorts, and what is made of such records."""
 
-import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ._base import refuse, sort, Spec
+from ._base import sort
 from ._capacity import AbstractCapacity, All
 from ._composite import (
     Added as Added,
@@ -18,18 +17,11 @@ from ._composite import (
 )
 from ._gate import AbstractGate, Keep
 from ._kernel import AbstractKernel
-from ._memory_base import AbstractMemory as AbstractMemory
+from ._memory_base import AbstractMemory as AbstractMemory, initial_state
+from ._network import Network as Network
 from ._number import Learned
 from ._read import AbstractRead, Evaluate
 from ._write import AbstractWrite, Hebb
-
-
-def _initial() -> Any:
-    def check(spec: Spec, name: str, value: Any) -> None:
-        if value is not None and not isinstance(value, Learned):
-            raise refuse(spec, name, "Learned(...) or None", value, instead="Learned().")
-
-    return dataclasses.field(default=None, metadata={"check": check})
 
 
 class Memory(AbstractMemory):
@@ -69,7 +61,7 @@ class Memory(AbstractMemory):
     gate: AbstractGate = sort(AbstractGate, default=Keep())
     capacity: AbstractCapacity = sort(AbstractCapacity, default=All())
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
-    initial: Learned | None = _initial()
+    initial: Learned | None = initial_state()
     positional: ClassVar[int] = 1
 
     def __check__(self) -> None:
@@ -78,45 +70,5 @@ class Memory(AbstractMemory):
         check_memory(self)
 
 
-def _widths() -> Any:
-    def check(spec: Spec, name: str, value: Any) -> None:
-        good = isinstance(value, tuple) and all(type(w) is int and w > 0 for w in value)
-        if not good:
-            raise refuse(spec, name, "a tuple of sizes", value, instead="widths=(64,), say.")
-
-    return dataclasses.field(default=(), metadata={"check": check})
-
-
-class Network(AbstractMemory):
-    """A memory whose function is a small network, trained while it is used.
-
-    **Arguments:**
-
-    - `write`: a `Descent`.
-    - `widths`: the hidden widths; `()` is a linear map with bias.
-    - `gate`: `Keep`, `Reset` or `Decay` of the parameters.
-    - `read`: `Evaluate`, or `Before` of it.
-
-    **Raises:** `SpecError` for parts that speak of atoms or of a matrix.
-
-    ??? example
-
-        ```python
-        >>> import memdsl as md
-        >>> titans = md.Network(md.Descent(rate=0.1, momentum=0.9), (64,), md.Decay(0.99))
-
-        ```
-
-    Source: Sun et al. 2024 (TTT); Behrouz et al. 2025 (Titans).
-    """
-
-    write: AbstractWrite = sort(AbstractWrite)
-    widths: tuple[int, ...] = _widths()
-    gate: AbstractGate = sort(AbstractGate, default=Keep())
-    read: AbstractRead = sort(AbstractRead, default=Evaluate())
-    positional: ClassVar[int] = 1
-
-    def __check__(self) -> None:
-        from ._check import check_network
-
-        check_network(self)
+Leaf = Memory | Network
+"""A memory that is made of no other."""

@@ -1,12 +1,13 @@
 """What a memory is, and the operators that make memories of memories."""
 
+import dataclasses
 from typing import Any, ClassVar, overload, TYPE_CHECKING
 
 from .._errors import SpecError
-from ._base import code, described, Spec
+from ._base import code, described, refuse, Spec
 from ._feature import AbstractFeature
 from ._kernel_base import AbstractKernel
-from ._number import is_number, Number
+from ._number import is_number, Learned, Number
 
 
 if TYPE_CHECKING:
@@ -95,3 +96,13 @@ def _memory(value: Any, operator: str, beside: AbstractMemory) -> AbstractMemory
     raise SpecError(
         f"{operator} takes a memory, and got {described(value)}.", where=beside, instead=instead
     )
+
+
+def initial_state(axis: str = "state") -> Any:
+    """The field of a learned initial state: `Learned(...)` or `None`; `axis` is what it is one of."""
+
+    def check(spec: Spec, name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, Learned):
+            raise refuse(spec, name, "Learned(...) or None", value, instead="Learned().")
+
+    return dataclasses.field(default=None, metadata={"check": check, "axis": axis})

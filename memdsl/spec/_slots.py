@@ -13,6 +13,7 @@ from ._facts import moves_keys
 from ._feature import AbstractFeature, Identity, Then, Weight
 from ._kernel import Pullback
 from ._layer_base import AbstractLayer
+from ._memory import Memory
 from ._number import (
     AXES,
     InverseRoot,
@@ -31,6 +32,7 @@ _CHANNELS = {
     "key_channel": ("key",),
     "value_channel": ("value",),
     "state": ("features", "value"),
+    "parameters": ("parameters",),
 }
 
 
@@ -44,8 +46,8 @@ class Slot(NamedTuple):
     number: Any
     """The source, or the sum or product of sources."""
     per: str
-    """`"layer"`, `"head"`, `"key_channel"`, `"value_channel"`; `"matrix"` for a weight of a feature
-    and `"state"` for an initial state."""
+    """`"layer"`, `"head"`, `"key_channel"`, `"value_channel"`; `"matrix"` for a weight of a feature,
+    `"state"` for an initial matrix and `"parameters"` for those of a network."""
     time: bool
     """Whether it changes from token to token."""
     log: bool
@@ -64,28 +66,28 @@ class Slot(NamedTuple):
 def slots(spec: Spec) -> tuple[Slot, ...]:
     """Every traced number of a spec, in the order of its fields."""
     found = list(_walk(spec, ""))
-    names = [_signal(path, log) for path, _, log, _ in found]
+    names = [_signal(path, bool(known.get("log"))) for path, _, known in found]
     return tuple(
         Slot(
             path,
             _shortest(name, names),
             number,
-            _per(path, number),
+            known["axis"] if "axis" in known else _per(number),
             any(getattr(leaf, "time", False) for leaf in leaves(number)),
-            log,
-            meaning,
+            bool(known.get("log")),
+            str(known.get("meaning", "")),
         )
-        for (path, number, log, meaning), name in zip(found, names, strict=True)
+        for (path, number, known), name in zip(found, names, strict=True)
     )
 
 
-def _walk(spec: Any, prefix: str) -> Iterator[tuple[str, Any, bool, str]]:
+def _walk(spec: Any, prefix: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """`(path, number, what its field declares)`."""
     meta = {f.name: f.metadata for f in dataclasses.fields(spec)}
     for name, value in children(spec):
         path = f"{prefix}{name}"
         if isinstance(value, Source):
-            known = meta[name.split(".")[0]]
-            yield path, value, bool(known.get("log")), str(known.get("meaning", ""))
+            yield path, value, meta[name.split(".")[0]]
         elif isinstance(value, Spec):
             yield from _walk(value, f"{path}.")
 
@@ -105,11 +107,9 @@ def _shortest(name: str, names: list[str]) -> str:
     return name
 
 
-def _per(path: str, number: Any) -> str:
+def _per(number: Any) -> str:
     if isinstance(number, Weight):
         return "matrix"
-    if path.split(".")[-1] == "initial":
-        return "state"
     axes = [getattr(leaf, "per", "layer") for leaf in leaves(number)]
     return max(axes, key=AXES.index)
 
@@ -181,7 +181,8 @@ def default_value(slot: Slot, dtype: Any) -> Any:
     found = [leaf for leaf in leaves(slot.number) if isinstance(leaf, Source)]
     if any(leaf.time or isinstance(leaf, Weight | InverseRoot) for leaf in found):
         return None
-    if slot.per == "state" or any(isinstance(getattr(x, "value", 0), tuple) for x in found):
+    given = slot.per in ("state", "parameters")
+    if given or any(isinstance(getattr(x, "value", 0), tuple) for x in found):
         return None
 
     def of(leaf: Any) -> Any:
@@ -199,7 +200,10 @@ _THEN = Then(Identity(), Identity())
 
 def peel(memory: Any) -> tuple[Any, AbstractFeature]:
     """`(memory, feature)` with the pullbacks of the kernel taken out of it, so that keys may be
-    mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`."""
+    mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`. A network has none.
+    """
+    if not isinstance(memory, Memory):
+        return memory, Identity()
     kernel, feature = memory.kernel, Identity()
     while isinstance(kernel, Pullback):  # K.pullback(f).pullback(g): g first, then f
         outer = kernel.feature
@@ -215,6 +219,8 @@ def peel(memory: Any) -> tuple[Any, AbstractFeature]:
 def key_channels(memory: Any, key_size: int) -> int:
     """How many numbers there are `per="key_channel"`: one a feature, or one a coordinate of a mapped
     key, where there are no finitely many features, or where the gate moves keys."""
+    if not isinstance(memory, Memory):
+        return key_size
     rank = memory.kernel.rank(key_size)
     of_keys = rank == math.inf or moves_keys(memory)
     return peel(memory)[1].size(key_size) if of_keys else int(rank)

@@ -1,4 +1,4 @@
-"""Representations of a function that is being learned: a matrix, a buffer of atoms, a ridge problem."""
+"""Representations of a function that is being learned: a matrix, atoms, a ridge problem, a network."""
 
 from ._base import (
     AbstractState as AbstractState,
@@ -13,4 +13,5 @@ from ._descent import DescentState as DescentState
 from ._empty import empty_state as empty_state
 from ._gram import GramState as GramState
 from ._matrix import MatrixState as MatrixState
+from ._network import NetworkState as NetworkState
 from ._write import write as write

@@ -6,15 +6,23 @@ kernel(k, q) c`. A memory given to these functions is *grounded*: its numbers ar
 """
 
 from abc import abstractmethod
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..spec._gate import Decay, DiagonalDecay, forgets, Householder, KeyDecay, ValueDecay
-from ..spec._memory import Memory
+from ..spec._gate import (
+    Decay,
+    DiagonalDecay,
+    forgets,
+    Householder,
+    KeyDecay,
+    Simplex,
+    ValueDecay,
+)
+from ..spec._memory import Leaf
 from ..spec._number import log_of
 from ..spec._read import AbstractRead, Backwards, Normalised
 
@@ -56,27 +64,27 @@ class AbstractState(eqx.Module):
         """Each channel of the value fades by its own factor."""
 
     @abstractmethod
-    def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
+    def absorb(self, memory: Any, key: Array, value: Array, mass: Array) -> Self:
         """`f + kernel(key, .) (value, mass)`."""
 
     @abstractmethod
-    def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
+    def evaluate(self, memory: Any, query: Array, top: int | None = None) -> Pair:
         """`f(query)`, of only the `top` nearest atoms where that is asked."""
 
-    def evaluate_backwards(self, query: Array) -> Array:
+    def evaluate_backwards(self, memory: Any, query: Array) -> Array:
         """`S q`, where the function is a matrix."""
         raise TypeError("only a matrix can be read from the side of its values")
 
     @abstractmethod
-    def clear(self, memory: Memory) -> Self:
+    def clear(self, memory: Any) -> Self:
         """The function at the start of a document: 0, or the memory's learned initial state."""
 
 
-def fade(memory: Memory, state: AbstractState, erase_key: Array | None = None) -> AbstractState:
+def fade(memory: Leaf, state: AbstractState, erase_key: Array | None = None) -> AbstractState:
     """The state after what the gate forgets and moves."""
     for gate in forgets(memory.gate):
         match gate:
-            case Decay():
+            case Decay() | Simplex():
                 state = state.decay(log_of(gate.decay))
             case Householder() if erase_key is not None:
                 state = state.reflect(erase_key, jnp.asarray(gate.rate, erase_key.dtype))
@@ -85,7 +93,7 @@ def fade(memory: Memory, state: AbstractState, erase_key: Array | None = None) -
             case ValueDecay():
                 state = state.decay_values(log_of(gate.decay))
             case _:
-                pass  # Reset acts where a start is flagged
+                pass  # Reset acts where a start is flagged, a retention on what is read or written
     return state
 
 
@@ -116,8 +124,8 @@ def answer(read: AbstractRead, pair: Pair, *, scaled: bool = True) -> Array:
     return jnp.where(empty, 0, value / jnp.where(empty, 1, mass))
 
 
-def read(memory: Memory, state: AbstractState, query: Array) -> Array:
+def read(memory: Leaf, state: AbstractState, query: Array) -> Array:
     """What the memory answers to a query, as it stands."""
     if isinstance(memory.read, Backwards):
-        return memory.read.core().scale * state.evaluate_backwards(query)
+        return memory.read.core().scale * state.evaluate_backwards(memory, query)
     return answer(memory.read, state.evaluate(memory, query, memory.read.top()))

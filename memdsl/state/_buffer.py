@@ -31,7 +31,6 @@ class BufferState(AbstractState):
     """`f(q) = sum_i exp(log_weight_i) kernel(k_i, q) (c_i, m_i)`.
 
     For a solved memory `values` holds targets, and the coefficients are solved for when it is read.
-    With momentum, the columns of `values` are the function's followed by the momentum's.
     """
 
     keys: Float[Array, "slots key"]
@@ -73,9 +72,13 @@ class BufferState(AbstractState):
         factors = jnp.exp(jnp.asarray(log_factors, self.values.dtype))
         return self.put(values=self.values * jnp.broadcast_to(factors, self.values.shape[1:])[None])
 
-    def map_values(self, function) -> Self:
-        """A linear map of the value axis."""
-        return self.put(values=function(self.values))
+    def numbers(self) -> Array:
+        """The coefficients of the function; parts of a whole lie side by side along the last axis."""
+        return self.values
+
+    def with_numbers(self, numbers: Array) -> Self:
+        """The state with other coefficients."""
+        return self.put(values=numbers)
 
     def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
         from ._slots import insert  # what a full buffer does is a policy of its own

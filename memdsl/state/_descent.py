@@ -1,19 +1,26 @@
-"""Descent with momentum or over a window: a function beside what its write has to remember.
+"""Descent that remembers more than the function: momentum, a window, a minibatch, a step of its own.
 
-Momentum is a second function on the same keys, `S <- mu S - rate gradient`, `f <- alpha f + S`: the
-value axis holds f and S side by side. A window is a ring of the latest pairs.
+All that is remembered of functions are functions on the same coordinates, side by side: f itself; the
+momentum `s <- mu s - gradient`; what the minibatch has moved, where its gain can change; and the
+function at its beginning, of which its errors are. A window is a ring of the latest pairs.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from ..spec._memory import Memory
+from ..spec._descent import orthogonalised
+from ..spec._facts import retention
+from ..spec._memory import Leaf, Network
+from ..spec._write import Descent
 from ._base import AbstractState, answer, fade, Pair, Token
 from ._buffer import BufferState
+from ._matrix import MatrixState
+from ._network import NetworkState
 from ._slots import admits, attempted, insert, select
 
 
@@ -37,11 +44,16 @@ class Latest(eqx.Module):
 
 
 class DescentState(AbstractState):
-    """A function, its momentum (as further columns of its values), and the latest pairs."""
+    """A function and what its write remembers, as further columns of its coordinates."""
 
     function: AbstractState
-    momentum: bool = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    """What the columns are of, in order: `"function"`, `"momentum"`, `"moved"`, `"start"`."""
     latest: Latest
+    place: Int[Array, ""]
+    """How many tokens of this minibatch were written."""
+    gain: Float[Array, ""]
+    """What multiplies all that this minibatch has moved."""
 
     @property
     def count(self) -> Array:
@@ -49,94 +61,162 @@ class DescentState(AbstractState):
         return self.function.count  # pyright: ignore[reportAttributeAccessIssue]
 
     def decay(self, log_factor: Array) -> Self:
-        return self.put(self.function.decay(log_factor), self.latest)
+        return self.put(self.function.decay(log_factor))
 
     def decay_keys(self, log_factors: Array) -> Self:
-        return self.put(self.function.decay_keys(log_factors), self.latest)
+        return self.put(self.function.decay_keys(log_factors))
 
     def reflect(self, direction: Array, rate: Array) -> Self:
-        return self.put(self.function.reflect(direction, rate), self.latest)
+        return self.put(self.function.reflect(direction, rate))
 
     def decay_values(self, log_factors: Array) -> Self:
-        return self.put(self.function.decay_values(log_factors), self.latest)
+        return self.put(self.function.decay_values(log_factors))
 
-    def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
-        both = jnp.concatenate([value, value]) if self.momentum else value
-        return self.put(self.function.absorb(memory, key, both, mass), self.latest)
+    def absorb(self, memory: Leaf, key: Array, value: Array, mass: Array) -> Self:
+        parts = self.parts()
+        moved = parts["function"].absorb(memory, key, value, mass)
+        return self.put(joined({**parts, "function": moved}))
 
-    def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
-        pair = self.function.evaluate(memory, query, top)
-        size = self.latest.values.shape[1]
-        return pair._replace(value=pair.value[:size])
+    def evaluate(self, memory: Leaf, query: Array, top: int | None = None) -> Pair:
+        return self.parts()["function"].evaluate(memory, query, top)
 
-    def clear(self, memory: Memory) -> Self:
-        empty = eqx.tree_at(lambda x: x.valid, self.latest, jnp.zeros_like(self.latest.valid))
-        return self.put(self.function.clear(memory), empty)
+    def evaluate_backwards(self, memory: Leaf, query: Array) -> Array:
+        return self.parts()["function"].evaluate_backwards(memory, query)
 
-    def put(self, function: AbstractState, latest: Latest) -> Self:
-        """A copy with another function and window."""
-        return type(self)(function, self.momentum, latest)
+    def clear(self, memory: Any) -> Self:
+        latest = eqx.tree_at(lambda x: x.valid, self.latest, jnp.zeros_like(self.latest.valid))
+        if isinstance(self.function, BufferState):
+            function: Any = self.function.clear(memory)
+        else:
+            parts = {n: _with(s, jnp.zeros_like(_numbers(s))) for n, s in self.parts().items()}
+            function = joined({**parts, "function": parts["function"].clear(memory)})
+        zero = jnp.zeros_like(self.place), jnp.zeros_like(self.gain)
+        return type(self)(function, self.names, latest, *zero)
+
+    def parts(self) -> dict[str, Any]:
+        """Every function that is remembered, each as a state of its own."""
+        split = jnp.split(_numbers(self.function), len(self.names), axis=-1)
+        return {n: _with(self.function, s) for n, s in zip(self.names, split, strict=True)}
+
+    def put(self, function: AbstractState) -> Self:
+        """A copy with other functions."""
+        return type(self)(function, self.names, self.latest, self.place, self.gain)
 
 
-def write_descent(memory: Memory, state: DescentState, token: Token) -> DescentState:
-    """The state after a token of a `Descent` with momentum or a window."""
+def remembered(write: Descent) -> tuple[str, ...]:
+    """What functions a descent remembers."""
+    names = ["function"]
+    names += ["momentum"] if write.momentum is not None else []
+    names += ["moved"] if write.keeps_step() else []
+    return (*names, "start") if write.minibatch > 1 else tuple(names)
+
+
+def joined(parts: Mapping[str, AbstractState]) -> Any:
+    """States of one kind side by side, as one whole that is otherwise like the first."""
+    numbers = [_numbers(part) for part in parts.values()]
+    return _with(next(iter(parts.values())), jnp.concatenate(numbers, axis=-1))
+
+
+def _numbers(state: Any) -> Array:
+    return state.numbers()
+
+
+def _with(state: Any, numbers: Array) -> Any:
+    return state.with_numbers(numbers)
+
+
+def write_descent(memory: Leaf, state: DescentState, token: Token) -> DescentState:
+    """The state after a token of a `Descent` that is not one atom by one plain step."""
     rule: Any = memory.write
-    rate = jnp.broadcast_to(jnp.asarray(rule.rate, token.value.dtype), token.value.shape)
+    dtype = token.value.dtype
+    rate = jnp.broadcast_to(jnp.asarray(rule.rate, dtype), token.value.shape)
     latest = state.latest.push(token.key, token.value, rate)
-    size = len(token.value)
-    before, momentum = _columns(state.function, 0, size), None
-    if state.momentum:
-        momentum = _columns(state.function, size, 2 * size)
-    faded = _fold(fade(memory, before))
-    asked = before if rule.reads_before_decay() else faded
+    parts = {name: _fold(part) for name, part in state.parts().items()}
+    before = parts["function"]
+    parts["function"] = _fold(fade(memory, before))
+    first = state.place == 0
+    if "start" in parts:
+        parts["start"] = select(first, before, parts["start"])
+        if not rule.reads_before_decay():
+            parts["start"] = _fold(fade(memory, parts["start"]))
+    if "moved" in parts:
+        faded = _numbers(_fold(fade(memory, parts["moved"])))
+        parts["moved"] = _with(parts["moved"], jnp.where(first, 0, faded))
+    asked = before if rule.reads_before_decay() else parts["function"]
+    asked = parts.get("start", asked)
+    moves = signals(memory, asked, latest)
+    whole = joined(parts)
+    if isinstance(whole, BufferState):
+        whole = _with_room(memory, whole, token)
+    split = jnp.split(_numbers(whole), len(parts), axis=-1)
+    numbers = dict(zip(parts, split, strict=True))
+    step = _step(memory, asked, whole, latest, moves)
+    for _ in range(rule.steps - 1):  # of a network; elsewhere one longer step says it
+        moved = _with(asked, _numbers(asked) + step)
+        again = signals(memory, moved, latest)
+        step = step + _step(memory, moved, whole, latest, again)
+    if "momentum" in numbers:
+        step = numbers["momentum"] * jnp.asarray(rule.momentum, dtype) + step
+        numbers["momentum"] = step
+    step = direction(memory, asked, step)
+    gain = jnp.asarray(rule.gain, dtype)
+    if "moved" in numbers:
+        kept = numbers["function"] - state.gain * numbers["moved"]
+        numbers["moved"] = numbers["moved"] + step
+        numbers["function"] = kept + gain * numbers["moved"]
+    else:
+        numbers["function"] = numbers["function"] + gain * step
+    function = _with(whole, jnp.concatenate(list(numbers.values()), axis=-1))
+    place = (state.place + 1) % rule.minibatch
+    return DescentState(function, state.names, latest, place, gain)
 
-    def descend(key: Array, value: Array, step: Array, valid: Array) -> Array:
+
+def signals(memory: Leaf, asked: AbstractState, latest: Latest) -> Array:
+    """`-rate dloss/da(k)` of every pair of a window, `[window, value]`; 0 where there is none."""
+    rule: Any = memory.write
+
+    def one(key: Array, value: Array, rate: Array, valid: Array) -> Array:
         prediction = answer(memory.read, asked.evaluate(memory, key), scaled=False)
-        return jnp.where(valid, -step * rule.loss.gradient(prediction, value), 0)
+        return jnp.where(valid, -rate * rule.loss.gradient(prediction, value), 0)
 
-    moves = jax.vmap(descend)(latest.keys, latest.values, latest.rates, latest.valid)
-    if momentum is not None:
-        old = _values(_fold(momentum)) * jnp.asarray(rule.momentum, moves.dtype)
-        both = jnp.concatenate([_values(faded) + old, old], axis=-1)
-        faded = _with_values(faded, both)
-        moves = jnp.concatenate([moves, moves], axis=-1)
-    return state.put(_absorb_all(memory, faded, latest, moves, token), latest)
+    return jax.vmap(one)(latest.keys, latest.values, latest.rates, latest.valid)
 
 
-def _absorb_all(
-    memory: Memory, state: AbstractState, latest: Latest, moves: Array, token: Token
-) -> AbstractState:
-    if not isinstance(state, BufferState):
-        for i in range(len(moves)):
-            state = state.absorb(memory, latest.keys[i], moves[i], jnp.zeros((), moves.dtype))
-        return state
-    zero = jnp.zeros((), moves.dtype)
-    admitted = admits(memory, state, token)
+def direction(memory: Leaf, like: AbstractState, step: Array) -> Array:
+    """The step itself, or its orthogonal factor."""
+    rule: Any = memory.write
+    if not rule.orthogonalise:
+        return step
+    if isinstance(like, NetworkState) and isinstance(memory, Network):
+        return memory.each_matrix(orthogonalised, step, like.key_size, like.value_size)
+    return orthogonalised(step)
+
+
+def _step(
+    memory: Any, asked: AbstractState, whole: AbstractState, latest: Latest, moves: Array
+) -> Array:
+    """What moves the function by `moves` at the pairs of a window, in its coordinates."""
+    if isinstance(asked, NetworkState):
+        return jnp.sum(jax.vmap(lambda k, c: asked.pull(memory, k, c))(latest.keys, moves), axis=0)
+    if not isinstance(whole, BufferState):
+        return jax.vmap(memory.kernel.features)(latest.keys).T @ moves
+    ages = jnp.arange(len(moves), dtype=whole.birth.dtype)
+    newest = whole.counts.admitted - 1
+    mine = whole.valid[:, None] & (whole.birth[:, None] == newest - ages[None, :])
+    return jnp.where(mine, 1, 0).astype(moves.dtype) @ moves
+
+
+def _with_room(memory: Any, state: BufferState, token: Token) -> BufferState:
+    """The buffer with a new atom of coefficient 0 in it, where it is admitted."""
+    zero = jnp.zeros((), token.value.dtype)
+    admitted = admits(memory, state.with_numbers(state.values[:, : len(token.value)]), token)
     state = attempted(state)
-    state = select(admitted, insert(memory, state, token.key, moves[0], zero, zero), state)
-    newest = state.counts.admitted - 1
-    for age in range(1, len(moves)):
-        mine = state.valid & (state.birth == newest - age)
-        state = state.put(
-            values=jnp.where(mine[:, None], state.values + moves[age][None, :], state.values)
-        )
-    return state
-
-
-def _columns(state: Any, low: int, high: int) -> Any:
-    return state.map_values(lambda values: values[:, low:high])
-
-
-def _values(state: Any) -> Array:
-    return state.values if isinstance(state, BufferState) else state.matrix
-
-
-def _with_values(state: Any, values: Array) -> Any:
-    return state.map_values(lambda _: values)
+    nothing = jnp.zeros_like(state.values[0])
+    return select(admitted, insert(memory, state, token.key, nothing, zero, zero), state)
 
 
 def _fold(state: Any) -> Any:
-    """The same function with every weight at 1, so that columns of values can be added."""
+    """The same function with every weight at 1, so that functions can be added."""
     if not isinstance(state, BufferState):
         return state
     weight = jnp.exp(jnp.where(state.valid, state.log_weight, 0))
@@ -145,3 +225,14 @@ def _fold(state: Any) -> Any:
         values=weight[:, None] * values,
         log_weight=jnp.where(state.valid, 0, -jnp.inf).astype(state.log_weight.dtype),
     )
+
+
+def settled(memory: Leaf, state: Any) -> Any:
+    """The state once a token is written: what a proximal retention makes of it."""
+    gate = retention(memory)
+    if gate is None or not gate.settles:
+        return state
+    if isinstance(state, MatrixState):
+        return _with(state, gate.settle(state.matrix))
+    parts = state.parts()
+    return state.put(joined({**parts, "function": settled(memory, parts["function"])}))

@@ -6,21 +6,22 @@ from typing import Any
 import jax.numpy as jnp
 
 from .._errors import SpecError
-from ..spec._facts import is_solved, one_pair, slots
-from ..spec._memory import Memory
-from ..spec._write import Descent
+from ..spec._base import rebuild
+from ..spec._facts import descends, is_solved, one_pair, slots
+from ..spec._memory import Leaf, Memory, Network
 from ._base import AbstractState
 from ._buffer import BufferState, Counts
-from ._descent import DescentState, Latest
+from ._descent import DescentState, Latest, remembered
 from ._gram import GramState
 from ._matrix import MatrixState
+from ._network import NetworkState
 
 
-REPRESENTATIONS = ("matrix", "gram", "buffer")
+REPRESENTATIONS = ("matrix", "gram", "buffer", "network")
 
 
 def empty_state(
-    memory: Memory,
+    memory: Leaf,
     representation: str,
     key_size: int,
     value_size: int,
@@ -28,30 +29,35 @@ def empty_state(
     dtype: Any = jnp.float32,
 ) -> AbstractState:
     """The empty function of a peeled memory, `key_size` counting features of the peeled key."""
-    rule = one_pair(memory.write)
-    special = isinstance(rule, Descent) and not rule.is_plain()
-    momentum = isinstance(rule, Descent) and rule.momentum is not None
-    width = 2 * value_size if momentum else value_size
-    if representation == "buffer":
+    rule: Any = one_pair(memory.write)
+    names = remembered(rule) if descends(memory) else ("function",)
+    zero = jnp.zeros((), jnp.int32)
+    if isinstance(memory, Network):
+        size = memory.count(key_size, value_size)
+        whole: Any = NetworkState(jnp.zeros(len(names) * size, dtype), zero, key_size, value_size)
+    elif representation == "buffer":
         count = slots_to_allocate(memory, capacity)
-        function: AbstractState = _buffer(memory, count, key_size, width, dtype)
+        whole = _buffer(memory, count, key_size, len(names) * value_size, dtype)
     else:
         features = int(memory.kernel.rank(key_size))
-        zero = jnp.zeros((), jnp.int32)
-        matrix = jnp.zeros((features, width), dtype)
+        matrix = jnp.zeros((features, len(names) * value_size), dtype)
         if representation == "gram":
             return GramState(jnp.zeros((features, features), dtype), matrix, zero)
         mass = jnp.zeros((features,), dtype) if memory.read.needs_mass() else None
-        function = MatrixState(matrix, mass, zero)
-    if not special or not isinstance(rule, Descent):
-        return function
+        whole = MatrixState(matrix, mass, zero)
+    if not descends(memory):
+        return whole
     latest = Latest(
         jnp.zeros((rule.window, key_size), dtype),
         jnp.zeros((rule.window, value_size), dtype),
         jnp.zeros((rule.window, value_size), dtype),
         jnp.zeros((rule.window,), bool),
     )
-    return DescentState(function, momentum, latest)
+    state = DescentState(whole, names, latest, zero, jnp.zeros((), dtype))
+    if not isinstance(memory, Network):
+        return state
+    # a learned start has no value here: it is put in where there is one, at a start or by a layer
+    return state.clear(rebuild(memory, {"initial": None}))
 
 
 def slots_to_allocate(memory: Memory, capacity: int | None) -> int:

@@ -5,6 +5,7 @@ from typing import Self
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..spec._facts import retention
 from ..spec._memory import Memory
 from ._base import AbstractState, Pair
 
@@ -12,7 +13,7 @@ from ._base import AbstractState, Pair
 class MatrixState(AbstractState):
     """`f(q) = S^T phi(q)`, and the mass `z . phi(q)` where the read divides.
 
-    With momentum, the columns of S are the function's followed by the momentum's.
+    Under a retention that is a mirror, the matrix that is stored is A and `S = mirror(A)`.
     """
 
     matrix: Float[Array, "features value"]
@@ -43,9 +44,13 @@ class MatrixState(AbstractState):
         factors = jnp.broadcast_to(factors, self.matrix.shape[1:])
         return self._with(self.matrix * factors[None, :], self.mass)
 
-    def map_values(self, function) -> Self:
-        """A linear map of the value axis."""
-        return self._with(function(self.matrix), self.mass)
+    def numbers(self) -> Array:
+        """The coordinates of the function; parts of a whole lie side by side along the last axis."""
+        return self.matrix
+
+    def with_numbers(self, numbers: Array) -> Self:
+        """The state with other coordinates."""
+        return self._with(numbers, self.mass)
 
     def absorb(self, memory: Memory, key: Array, value: Array, mass: Array) -> Self:
         features = memory.kernel.features(key)
@@ -56,19 +61,23 @@ class MatrixState(AbstractState):
     def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
         features = memory.kernel.features(query)
         mass = None if self.mass is None else features @ self.mass
-        return Pair(features @ self.matrix, mass)
+        return Pair(features @ mirrored(memory, self.matrix), mass)
 
-    def evaluate_backwards(self, query: Array) -> Array:
-        return self.matrix @ query
+    def evaluate_backwards(self, memory: Memory, query: Array) -> Array:
+        return mirrored(memory, self.matrix) @ query
 
     def clear(self, memory: Memory) -> Self:
         matrix = jnp.zeros_like(self.matrix)
         if isinstance(memory.initial, Array):
-            start = memory.initial.astype(matrix.dtype)
-            rest = matrix.shape[1] - start.shape[1]  # the momentum starts at 0
-            matrix = jnp.pad(start, ((0, 0), (0, rest)))
+            matrix = memory.initial.astype(matrix.dtype)
         mass = None if self.mass is None else jnp.zeros_like(self.mass)
         return self._with(matrix, mass)
 
     def _with(self, matrix: Array, mass: Array | None) -> Self:
         return type(self)(matrix, mass, self.count)
+
+
+def mirrored(memory: Memory, matrix: Array) -> Array:
+    """The matrix that is read, given the one that is stored."""
+    gate = retention(memory)
+    return matrix if gate is None else gate.mirror(matrix)

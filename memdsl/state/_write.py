@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..spec._facts import is_solved, one_pair
-from ..spec._memory import Memory
+from ..spec._memory import Leaf, Memory, Network
 from ..spec._read import Normalised
 from ..spec._write import AbstractWrite, Delta, Recalled
 from ._base import AbstractState, answer, fade, Pair, Token
@@ -15,10 +15,12 @@ from ._descent import DescentState, write_descent
 from ._slots import admits, attempted, insert, reject, select
 
 
-def write(memory: Memory, state: AbstractState, token: Token) -> AbstractState:
+def write(memory: Leaf, state: AbstractState, token: Token) -> AbstractState:
     """The state after a token: faded by the gate, and written with the pair."""
     if isinstance(state, DescentState):
         return write_descent(memory, state, token)
+    if isinstance(memory, Network):
+        raise TypeError("a network is written by a descent")
     return write_pair(memory, state, fade(memory, state, token.erase_key), token)
 
 

@@ -1,4 +1,4 @@
-"""Memories that descend a loss of their own: a loss is one class with one method, written here."""
+"""Memories that descend a loss after a layer norm, token by token and in minibatches."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,30 +13,18 @@ from ._function import Function
 from ._run import Runner
 
 
-class Normed(md.AbstractLoss):
-    """Squared error of the prediction after a layer norm with a weight and a bias."""
-
-    weight: Any = md.Learned(1.0, per="value_channel")
-    bias: Any = md.Learned(0.0, per="value_channel")
-    epsilon: float = 1e-6
-
-    def parts(self, prediction: Array, target: Array) -> tuple[Array, Array, Array]:
-        """The error, the normed prediction, and the deviation that it was divided by."""
-        normed, deviation = standardised(prediction, self.epsilon)
-        return self.weight * (self.weight * normed + self.bias - target), normed, deviation
-
-    def gradient(self, prediction: Array, target: Array) -> Array:
-        error, normed, deviation = self.parts(prediction, target)
-        return (error - jnp.mean(error) - normed * jnp.mean(error * normed)) / deviation
+NORM = md.LayerNorm(md.Weight(vector=True, start="ones"), md.Weight(vector=True, start="zeros"))
 
 
 class TitansNormed(md.AbstractLoss):
-    """As `Normed`, with the gradient that the file's origin uses in its place."""
+    """`Squared().after(norm)`, with the gradient that the file's origin has in its place: its first term
+    is multiplied by the size, where it should be divided by the deviation."""
 
-    normed: Normed = Normed()
+    norm: Any = NORM
 
     def gradient(self, prediction: Array, target: Array) -> Array:
-        error, normed, deviation = self.normed.parts(prediction, target)
+        normed, deviation = standardised(prediction, self.norm.epsilon)
+        error = self.norm.weight * (self.norm.weight * normed + self.norm.bias - target)
         rest = jnp.mean(error) + normed * jnp.mean(error * normed)
         return len(error) * error - rest / deviation
 
@@ -55,8 +43,9 @@ def answered(z: Array, x: SimpleNamespace, c: SimpleNamespace) -> Array:
 
 def titans(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     write = md.Descent(
-        TitansNormed(Normed(epsilon=c.eps)), PER_HEAD, momentum=PER_HEAD, recall="previous"
-    )
+        TitansNormed(NORM.replace(epsilon=c.eps)), PER_HEAD, momentum=PER_HEAD, recall="previous",
+        minibatch=c.chunk_size,
+    )  # fmt: skip
     z, final = run(
         md.Memory(md.Dot(), write, md.Decay(PER_HEAD)), x.k, x.v - x.k, x.q,
         initial=Function(x.initial_state), constants={"weight": x.w, "bias": x.b},
@@ -70,15 +59,26 @@ def ttt(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     def with_one(keys: Array) -> Array:
         return jnp.concatenate([keys, jnp.ones_like(keys[..., :1])], -1)
 
-    memory = md.Memory(md.Dot(), md.Descent(Normed(epsilon=c.eps), PER_HEAD))
+    loss = md.Squared().after(NORM.replace(epsilon=c.eps))
+    # what a minibatch has moved so far is multiplied by the rate of the token that reads it
+    write = md.Descent(loss, rate=1.0, gain=PER_HEAD, minibatch=c.mini_batch_size)
     initial = Function(jnp.concatenate([x.initial_state, x.initial_bias], -2))
     z, final = run(
-        memory, with_one(x.k), x.v - x.k, with_one(c.scale * x.q),
-        initial=initial, rate=x.eta[..., 0], constants={"weight": x.w, "bias": x.b},
+        md.Memory(md.Dot(), write), with_one(x.k), x.v - x.k, with_one(c.scale * x.q),
+        initial=initial, gain=x.eta[..., 0], constants={"weight": x.w, "bias": x.b},
     )  # fmt: skip
     matrix = final.matrix
     state, bias = matrix[..., :-1, :], matrix[..., -1:, :]
     return {"o": answered(z, x, c), "state": state, "state_bias": bias}
 
 
-CASES: dict[str, Case] = {"titans_linear_cs1": titans, "ttt_linear_mb1": ttt}
+CASES: dict[str, Case] = {
+    "titans_linear_cs1": titans,
+    "titans_linear_cs8": titans,
+    "ttt_linear_mb1": ttt,
+    "ttt_linear_mb16": ttt,
+}
+NOTES: dict[str, str] = {
+    name: "the gradient is the origin's own, written as a loss: it is not that of the norm"
+    for name in ("titans_linear_cs1", "titans_linear_cs8")
+}

@@ -29,9 +29,9 @@ def put(state: Any, f: Function, root: Array | None) -> Any:
         case (inner,):  # of a transposed memory
             return (put(inner, Function(f.matrix.T), root),)
         case DescentState():
-            zeros = jnp.zeros_like(f.matrix)
-            both = jnp.concatenate([f.matrix, zeros], 1) if state.momentum else f.matrix
-            return state.put(put(state.function, Function(both), root), state.latest)
+            others = [jnp.zeros_like(f.matrix) for _ in state.names[1:]]
+            whole = jnp.concatenate([f.matrix, *others], 1)
+            return state.put(put(state.function, Function(whole), root))
         case MatrixState():
             return MatrixState(f.matrix, f.mass, state.count)
         case GramState():
@@ -70,7 +70,7 @@ def take(state: Any, root: Array | None) -> Function:
         case (inner,):
             return Function(take(inner, root).matrix.T)
         case DescentState():
-            return Function(take(state.function, root).matrix[:, : state.latest.values.shape[1]])
+            return take(state.parts()["function"], root)
         case MatrixState():
             return Function(state.matrix, state.mass)
         case GramState():

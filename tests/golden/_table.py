@@ -27,6 +27,7 @@ CASES: dict[str, Case] = {
 NOTES: dict[str, str] = {
     **_matrices.NOTES,
     **_atoms.NOTES,
+    **_descents.NOTES,
     **_pieces.NOTES,
     **_layers.NOTES,
 }

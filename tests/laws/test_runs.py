@@ -39,6 +39,11 @@ CORE = {
     "mesa": md.Memory(md.Dot(), LISTS["write"]["mesa"], DECAY),
     "momentum": md.Memory(md.Dot(), LISTS["write"]["titans"], DECAY),
     "omega": md.Memory(md.RBF(), LISTS["write"]["omega"], DECAY),
+    "minibatch": md.Memory(md.Dot(), LISTS["write"]["minibatch"], DECAY),
+    "network": md.Network(
+        md.Descent(rate=md.FromInput("sigmoid"), minibatch=2, gain=md.FromInput("sigmoid")),
+        gate=DECAY,
+    ),
     "softmax": md.Memory(LISTS["kernel"]["root"], read=md.Normalised()),
     "sliding": md.Memory(
         LISTS["kernel"]["root"], gate=DECAY, capacity=md.Window(2, sinks=1), read=md.Normalised()
@@ -139,7 +144,8 @@ def value_and_gradient(function: Any, made: dict[str, Any], cotangent: Any, *, j
         return jnp.sum(cotangent * answers), answers
 
     both = jax.value_and_grad(loss, has_aux=True)
-    (_, answers), gradient = (jax.jit(both) if jit else both)(floats)
+    quickly = {"xla_backend_optimization_level": 0}  # compiling is what these tests cost
+    (_, answers), gradient = (jax.jit(both, compiler_options=quickly) if jit else both)(floats)
     return answers, gradient
 
 
