@@ -1,7 +1,7 @@
 """The command line: `memdsl run`, `memdsl list`, `memdsl explain`."""
 
 import dataclasses
-import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 import memdsl as md
 
@@ -50,6 +49,7 @@ from .experiments import (
     SettingError,
     suggestion,
 )
+from .listing import listing
 
 
 MISUSE = 2
@@ -120,7 +120,7 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class List:
-    """List the memories that have a name."""
+    """List the memories that have a name: their parts, the size of their state, what can run them."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingError, OutputError, SpecError) as error:
         print(f"memdsl: {error}", file=sys.stderr)
         return MISUSE
+    except BrokenPipeError:  # whoever read, as head does, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:  # before or after a run; _run says more
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
@@ -266,16 +269,13 @@ def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], T
 
 
 def _list() -> int:
-    """Prints every name with the equation of its memory."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, memory in md.zoo.catalogue().items():
-        summary = (inspect.getdoc(memory) or "").split("\n\n")[0].replace("`", "")
-        mark = "*" if name in RECALL_MEMORIES else " "
-        table.add_row(Text(f"{mark} {name}"), Text(" ".join(summary.split())))
-    Console().print(table)
+    """Prints the catalogue."""
+    console = Console()
+    width = max(console.width, 100) if console.is_terminal else 100
+    print(listing(RECALL_MEMORIES, width))
     print(
+        "\nstate: numbers of one head's state, of the smallest plan, for keys and values of 64 and 4096"
+        "\ntokens. token: read off every token; learned: trained."
         "\nmemdsl explain NAME says what a memory means and how it runs here."
         "\nmemdsl run recall --memory NAME trains it; all stands for those marked with *."
     )

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import memdsl as md
-from tests.classics import cells, DOCUMENTS, marked, table
+from memdsl.listing import cells, entries, listing
+from tests.classics import DOCUMENTS, marked, table
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
@@ -29,3 +30,47 @@ def test_cells_say_where_numbers_come_from():
         "`Window(16)`",
         "`Evaluate`",
     ]
+
+
+@pytest.mark.parametrize(
+    ("memory", "kernel", "write", "read"),
+    [
+        (md.zoo.softmax() + md.zoo.klms(), "`Exp(1/√d * Dot)` `+` `RBF`", None, None),
+        (md.every(3, md.zoo.klms()), "`RBF`", "`Delta(rate=0.2)`, every 3 tokens", "`Evaluate`"),
+        (0.5 * md.zoo.klms(), "`RBF`", None, "`Evaluate` `* 0.5`"),
+        (md.zoo.klms() >> md.L2Norm(), "`RBF`", None, "`Evaluate` `>> L2Norm`"),
+        (md.zoo.klms().boost(md.zoo.ttt_linear()), None, None, "`Evaluate`"),
+        (md.Zero(), "`Zero`", "", ""),
+    ],
+)
+def test_cells_of_memories_made_of_memories(memory, kernel, write, read):
+    found = cells(memory)
+    for index, wanted in ((0, kernel), (1, write), (4, read)):
+        assert wanted is None or found[index] == wanted
+    assert len(found) == 5
+
+
+def test_states_are_the_smallest_that_a_plan_may_have():
+    """At keys and values of 64 and 4096 tokens: matrices, with their mass; buffers; a Gram matrix."""
+    size = {entry.name: entry.state for entry in entries()}
+    assert size["delta_net"] == 64 * 64
+    assert size["linear_attention"] == 64 * 65
+    assert size["rbf_delta_budget"] == 16 * 128
+    assert size["softmax"] == 4096 * 129
+    assert size["mesa_net"] == 64 * (64 + 64)
+    assert size["ada_transformer"] == size["softmax"] + 64 * 64
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_the_listing_fits_and_leaves_nothing_out(width: int):
+    """Every cell is there, whatever lines it was folded into."""
+    text = listing(["klms"], width)
+    assert max(map(len, text.splitlines())) <= width
+    assert [line for line in text.splitlines() if line.startswith("* ")] == [
+        line for line in text.splitlines() if line.split()[:2] == ["*", "klms"]
+    ]
+    words = text.split()
+    for entry in entries():
+        assert entry.name in words
+        wanted = [w for cell in (*entry.cells, entry.plans) for w in cell.replace("`", "").split()]
+        assert not set(wanted) - set(words)

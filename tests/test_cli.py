@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import memdsl as md
 from memdsl.cli import main
 
 
@@ -104,6 +105,27 @@ def test_list_names_every_memory_that_explain_and_recall_know(capsys):
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert [name for name in RECALL_MEMORIES if name not in listed] == []
+
+
+def test_list_says_what_all_stands_for_and_fits_where_it_is_read(capsys):
+    from memdsl.experiments import RECALL_MEMORIES
+
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[1] for line in lines if line.startswith("* ")} == set(RECALL_MEMORIES)
+    assert max(map(len, lines)) <= 100
+
+
+def test_whoever_reads_may_stop_reading():
+    command = f"{sys.executable} -m memdsl.cli list | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert "kernel" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("name", md.zoo.catalogue())
+def test_explain_knows_every_memory(name, capsys):
+    assert main(["explain", name, "--model", "64", "--heads", "2", "--time", "32"]) == 0
+    assert f"Memory  {name.replace('_', ' ')}" in capsys.readouterr().out
 
 
 def test_explain_prints_meaning_plan_and_rejections(capsys):

@@ -27,7 +27,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("nn", "grow", "optim"),
     ("io", "cite", "zoo", "testing"),
-    ("explain",),
+    ("explain", "listing"),
     ("experiments", "cli"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

@@ -115,6 +115,22 @@ def test_a_spec_is_data(name):
     assert hash(spec) == hash(md.from_json(md.to_json(spec)))
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_explain_counts_what_is_trained(name):
+    spec = L.catalogue()[name](MODEL, **SMALL[name])
+    page = md.explain(spec, md.Dims(model=width(name)), name=name)
+    count = sum(array.size for array in jax.tree.leaves(make(name)))
+    assert page.startswith(f"Memory  {name}\n")
+    assert f"trained    {count:_} parameters".replace("_", " ") in page
+
+
+def test_explain_of_what_has_no_memory():
+    with pytest.raises(md.SpecError, match="There is no memory to explain"):
+        md.explain(md.Norm() >> md.Mlp(2), md.Dims(model=8))
+    with pytest.raises(md.SpecError, match="model"):
+        md.explain(L.retnet(MODEL, 2))
+
+
 @pytest.mark.parametrize("name", ["gated_delta_net", "rwkv6", "mamba2"])
 def test_half_precision_inputs_keep_states_in_single(name):
     layer = make(name)

@@ -83,4 +83,6 @@ def _number(slot: Slot) -> str:
         Schedule: "scheduled",
     }
     how = ", ".join(dict.fromkeys(kinds.get(type(x), "fixed") for x in number_leaves(slot.number)))
-    return f"{f'{slot.name} = {slot.number!r}':<39} {how}, per {slot.per}"
+    shown = f"{slot.name} = {slot.number!r}"
+    shown = shown if len(shown) <= 72 else f"{shown[:71]}…"  # a layer that computes it may be long
+    return f"{shown:<39} {how}, per {slot.per}"
