@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -95,11 +96,12 @@ def _of_layer(layer: AbstractLayer, dims: Dims, name: str, how: dict[str, Any]) 
     found: Any = [m for m in jax.tree.leaves(built, is_leaf=is_memory) if is_memory(m)]
     if not found:
         raise SpecError("There is no memory to explain.", where=layer, instead="print(layer).")
-    lines = []
+    lines, count = [], _count(built)
     for module in found:
         sizes = dataclasses.replace(module.dims, time=dims.time or 4096)
         lines += page(plan(module.memory, sizes, **how), name)
-    return [*lines, row("trained", f"{_spaced(_count(built))} parameters")]
+        count -= sum(_count(x) for _, number, x in _numbers(module) if isinstance(number, Knob))
+    return [*lines, row("trained", f"{_spaced(count)} parameters")]
 
 
 def _trained(layer: Layer, dims: Dims) -> str:
@@ -113,11 +115,18 @@ def _trained(layer: Layer, dims: Dims) -> str:
         "norm": module.gain,
         "output": module.output,
     }
-    for slot in slots(module.memory):
-        pairs = zip(leaves(slot.number), module.numbers[slot.path], strict=True)
-        parts[slot.name] = [x for number, x in pairs if not isinstance(number, Knob)]
+    for name, number, array in _numbers(module):
+        if not isinstance(number, Knob):
+            parts.setdefault(name, []).append(array)
     names = ", ".join(name for name, part in parts.items() if _count(part))
     return f"{_spaced(_count(parts))} parameters   {names}"
+
+
+def _numbers(module: Any) -> Iterator[tuple[str, Any, Any]]:
+    """`(name of the signal, number, what it is made of)` of all numbers of a memory in a layer."""
+    for slot in slots(module.memory):
+        for number, made in zip(leaves(slot.number), module.numbers[slot.path], strict=True):
+            yield slot.name, number, made
 
 
 def _count(part: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .plan import Dims, Plan, plan, RULES
 from .plan._facts import state_shape
+from .spec._computed import Computed
 from .spec._memory import (
     AbstractMemory,
     Added,
@@ -18,7 +19,7 @@ from .spec._memory import (
     Scaled,
     Transposed,
 )
-from .spec._number import FromInput, InverseRoot, Learned, leaves
+from .spec._number import FromInput, InverseRoot, Knob, Learned, leaves
 from .spec._slots import ground, slots
 from .zoo import catalogue
 
@@ -27,6 +28,7 @@ SORTS = ("kernel", "write", "gate", "capacity", "read")
 SIZES = Dims(key=64, value=64, time=4096)
 """What the size of a state is counted at."""
 _OF_A_NETWORK = ("write", "gate", "read")
+_WORDS = {FromInput: "token", Computed: "computed", Learned: "learned", Knob: "knob"}
 _BETWEEN = {Chained: ">>", Added: "+", Boosted: "boosted by"}
 
 
@@ -65,8 +67,8 @@ def entries() -> list[Entry]:
 def cells(memory: AbstractMemory) -> list[str]:
     """The five sorts of a memory, as code without empty brackets.
 
-    A number that is not plain is a word: *token* where it is read off every token, *learned* where it
-    is trained.
+    A number that is not plain is a word: *token* where it is read off every token, *computed* where a
+    layer computes it, *learned* where it is trained, *knob* where it is set.
     """
     match memory:
         case Memory():
@@ -208,4 +210,4 @@ def _word(number: Any) -> _Word:
     kinds = {type(leaf) for leaf in leaves(number)}
     if kinds == {InverseRoot}:
         return _Word("1/√d")
-    return _Word("token" if FromInput in kinds else "learned" if Learned in kinds else "…")
+    return _Word(next((word for kind, word in _WORDS.items() if kind in kinds), "…"))

@@ -1,12 +1,15 @@
 """The table of the classics, read off `memdsl.zoo`: `python -m tests.classics` writes it anew.
 
-It stands between two marks in the README and in the documents; `tests/test_classics.py` compares.
+It stands between two marks in the README and in the documents; the page of the whole catalogue is
+written too. `tests/test_classics.py` compares.
 """
 
 import re
 from pathlib import Path
 
 from memdsl.listing import entries, SORTS
+
+from .catalogue import CATALOGUE, page
 
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +30,8 @@ def marked(text: str) -> re.Match[str] | None:
 
 
 def main() -> None:
-    """Writes the table into every document that has a place for it."""
+    """Writes the table into every document that has a place for it, and the page of the catalogue."""
+    CATALOGUE.write_text(page(), encoding="utf-8")
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         place = marked(text)

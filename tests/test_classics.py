@@ -6,6 +6,7 @@ import pytest
 
 import memdsl as md
 from memdsl.listing import cells, entries, listing
+from tests.catalogue import CATALOGUE, memories, page
 from tests.classics import DOCUMENTS, marked, table
 
 
@@ -14,6 +15,18 @@ def test_table_is_current(document: Path):
     place = marked(document.read_text(encoding="utf-8"))
     assert place is not None
     assert place[0] == table(), "run: python -m tests.classics"
+
+
+def test_catalogue_is_current():
+    assert CATALOGUE.read_text(encoding="utf-8") == page(), "run: python -m tests.classics"
+
+
+def test_catalogue_has_every_memory_and_every_layer():
+    """Each under its heading, the layers with the memories that are in them."""
+    headings = [line.removeprefix("### ") for line in page().splitlines() if line[:4] == "### "]
+    assert headings == [*md.zoo.catalogue(), *md.zoo.layers.catalogue()]
+    for make in md.zoo.layers.catalogue().values():
+        assert list(memories(make(512)))
 
 
 def test_cells_say_where_numbers_come_from():
