@@ -26,6 +26,7 @@ from .plan import (
     RULES as RULES,
     run as run,
     signals as signals,
+    starts_of as starts_of,
     step as step,
 )
 from .spec._capacity import (

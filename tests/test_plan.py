@@ -86,6 +86,16 @@ def test_a_rule_of_ones_own():
     assert chosen.name == "matrix / mine"
 
 
+def test_a_chain_is_asked_at_keys_of_its_second_memory():
+    chain = zoo.ada_transformer()
+    with pytest.raises(md.SpecError, match="has keys of 3 numbers, and is asked at one of 2"):
+        md.plan(chain, md.Dims(key=3, value=2))
+    with pytest.raises(md.SpecError, match="has keys of 2 numbers, and is asked at one of 3"):
+        md.empty(zoo.softmax() >> md.Linear(3) >> zoo.delta_net(), 2, 2)
+    mapped = zoo.softmax() >> md.Linear(3) >> zoo.delta_net()
+    assert md.plan(mapped, md.Dims(key=3, value=2)).choices
+
+
 def test_explain_is_the_page_of_a_plan():
     page = md.explain(zoo.gated_delta_net(), name="gated delta rule")
     for line in (

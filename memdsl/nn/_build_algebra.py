@@ -10,13 +10,12 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from ..plan import Dims, plan
-from ..plan._tree import leaves, lower
+from ..plan._tree import answer_size, leaves, lower
 from ..spec import _layer as specs
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._slots import resolve
 from . import _algebra as algebra, _time as time
 from ._build import known, Made, make, Shape
-from ._heads import answer_size
 from ._numbers import init_numbers
 
 

@@ -13,8 +13,8 @@ from ..plan import Dims, Plan, plan
 from ..plan._prepare import prepare
 from ..plan._states import empty_tree, leaf_states, representation_of, with_room
 from ..plan._stream import run_tree, Stream
-from ..plan._tree import leaves, parts
-from ..spec._memory import AbstractMemory, Chained, Leaf, Mapped, Memory, Network, Transposed
+from ..plan._tree import leaves
+from ..spec._memory import AbstractMemory, Leaf
 from ..spec._slots import ground
 from ..state import AbstractState
 from ._numbers import evaluate_constants, evaluate_numbers
@@ -161,20 +161,3 @@ def _with_initial(chosen: Plan, memory: Any, constants: dict[str, Any]) -> Any:
     flat = iter(states.values())
     is_state = lambda s: isinstance(s, AbstractState)  # noqa: E731
     return jax.tree.map(lambda s: next(flat) if is_state(s) else s, memory, is_leaf=is_state)
-
-
-def answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
-    """The size of what a memory answers."""
-    match memory:
-        case Transposed():
-            inner = memory.memory
-            return int(inner.kernel.rank(value_size)) if isinstance(inner, Memory) else key_size
-        case Mapped():
-            return memory.feature.size(answer_size(memory.memory, key_size, value_size))
-        case Chained():
-            return answer_size(memory.second, key_size, value_size)
-        case Memory() | Network():
-            return value_size
-        case _:
-            inner = [part for _, part in parts(memory)]
-            return answer_size(inner[0], key_size, value_size) if inner else value_size

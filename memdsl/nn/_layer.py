@@ -12,14 +12,14 @@ from jaxtyping import Array
 from .._errors import SpecError
 from .._types import at_least_single
 from ..plan import Dims, plan
-from ..plan._tree import leaves, lower
+from ..plan._tree import answer_size, leaves, lower
 from ..spec._facts import own_keys, pairs_per_token
 from ..spec._layer import Layer
 from ..spec._memory import AbstractMemory
 from ..spec._slots import resolve
 from ._base import AbstractModule
 from ._convolution import convolve
-from ._heads import answer_size, computed_states, empty_heads, run_computed, run_heads
+from ._heads import computed_states, empty_heads, run_computed, run_heads
 from ._numbers import init_numbers, Make
 
 

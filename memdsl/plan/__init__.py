@@ -1,6 +1,7 @@
 """From a spec and its sizes to a way of running it: rules, plans, and bare runs."""
 
 from ._dims import Dims as Dims
+from ._documents import starts_of as starts_of
 from ._explain import page as page, row as row
 from ._measure import machine as machine, measure as measure, Measured as Measured
 from ._plan import Choice as Choice, Plan as Plan, plan as plan

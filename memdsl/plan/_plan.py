@@ -13,7 +13,7 @@ from ..spec._slots import resolve
 from ._dims import Dims
 from ._rule import Machine, Rule
 from ._rules import RULES
-from ._tree import leaves, lower
+from ._tree import check_chains, leaves, lower
 
 
 MACHINES = {
@@ -119,6 +119,8 @@ def _plan(
         if unknown:
             paths = ", ".join(repr(path) for path, _, _ in found)
             raise SpecError(f"using names no leaf {unknown.pop()!r}.", instead=f"one of {paths}.")
+    if dims.key is not None and dims.value is not None:
+        check_chains(memory, dims.key, dims.value)
     choices = []
     for path, leaf, swapped in found:
         own = dataclasses.replace(dims, key=dims.value, value=dims.key) if swapped else dims

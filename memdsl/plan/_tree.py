@@ -99,4 +99,39 @@ def map_leaves(
     return tuple(map_leaves(p, function, f"{prefix}{n}.") for n, p in parts(memory))
 
 
+def answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
+    """The size of what a memory answers."""
+    match memory:
+        case Transposed():
+            inner = memory.memory
+            return int(inner.kernel.rank(value_size)) if isinstance(inner, Memory) else key_size
+        case Mapped():
+            return memory.feature.size(answer_size(memory.memory, key_size, value_size))
+        case Chained():
+            return answer_size(memory.second, key_size, value_size)
+        case Memory() | Network():
+            return value_size
+        case _:
+            inner = [part for _, part in parts(memory)]
+            return answer_size(inner[0], key_size, value_size) if inner else value_size
+
+
+def check_chains(memory: AbstractMemory, key_size: int, value_size: int) -> None:
+    """Refuses a chain whose second memory would be asked at something that is no key of it."""
+    if isinstance(memory, Transposed):
+        key_size, value_size = value_size, key_size
+    for _, part in parts(memory):
+        check_chains(part, key_size, value_size)
+    if isinstance(memory, Chained):
+        size = answer_size(memory.first, key_size, value_size)
+        if size != key_size:
+            raise SpecError(
+                f"The second memory has keys of {key_size} numbers, and is asked at one of {size}.",
+                where=memory,
+                at="second",
+                why="Both memories are written at the same keys; the second is asked at an answer.",
+                instead=f"keys as wide as values, or first >> Linear({key_size}) >> second.",
+            )
+
+
 _BEFORE = Before()

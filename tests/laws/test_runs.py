@@ -75,9 +75,9 @@ def _short(rule: Any) -> Any:
 SHORT = tuple({rule.name: rule for rule in map(_short, RULES)}.values())
 
 
-def plans(memory: Any) -> list[dict[str, str]]:
+def plans(memory: Any, value: int = VALUE) -> list[dict[str, str]]:
     """Every rule that is legal for a leaf, the other leaves on the rule that was chosen."""
-    chosen = plan(memory, md.Dims(key=KEY, value=VALUE, time=TIME), rules=SHORT)
+    chosen = plan(memory, md.Dims(key=KEY, value=value, time=TIME), rules=SHORT)
     best = {choice.path: choice.rule.name for choice in chosen.choices}
     found = [best]
     for choice in chosen.choices:
@@ -101,8 +101,10 @@ def flags(memory: Any, made: dict[str, Any], **more: Any) -> dict[str, Any]:
     return made
 
 
-def start(memory: Any, using: Any, room: int = 2 * TIME, dtype: Any = jnp.float64) -> Any:
-    return md.empty(memory, KEY, VALUE, capacity=room, using=using, rules=SHORT, dtype=dtype)
+def start(
+    memory: Any, using: Any, room: int = 2 * TIME, dtype: Any = jnp.float64, value: int = VALUE
+) -> Any:
+    return md.empty(memory, KEY, value, capacity=room, using=using, rules=SHORT, dtype=dtype)
 
 
 def run(memory: Any, made: dict[str, Any], using: Any, state: Any = None, **kind: Any) -> Any:
