@@ -78,6 +78,8 @@ class MemoryLayer(AbstractModule):
         y = self._finish(x, answers)
         if mask is not None:
             y = jnp.where(mask[:, None], y, 0)
+        if state is not None and tail is not None:
+            tail = tail.astype(state.tail.dtype)
         return LayerState(memory, tail, computed), y
 
     def _streams(

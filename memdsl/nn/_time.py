@@ -98,7 +98,8 @@ def _places(
     totals = jnp.concatenate([count[None], count + jnp.cumsum(seen)])
     if starts is None:
         return totals[:-1], totals[-1]
-    begun = jax.lax.cummax(jnp.where(starts, totals[:-1], 0))
+    begins = starts if mask is None else starts & mask
+    begun = jax.lax.cummax(jnp.where(begins, totals[:-1], 0))
     last = begun[-1] if time else jnp.zeros((), jnp.int32)
     return totals[:-1] - begun, totals[-1] - last
 
