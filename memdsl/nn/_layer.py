@@ -78,7 +78,7 @@ class MemoryLayer(AbstractModule):
         y = self._finish(x, answers)
         if mask is not None:
             y = jnp.where(mask[:, None], y, 0)
-        if state is not None and tail is not None:
+        if tail is not None and state is not None and state.tail is not None:
             tail = tail.astype(state.tail.dtype)
         return LayerState(memory, tail, computed), y
 
