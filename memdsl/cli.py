@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 from rich.console import Console
@@ -170,12 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         match command:
-            case Run(RunDigits() as chosen):
-                return _run_digits(chosen)
-            case Run(RunRecall() as chosen):
-                return _run_recall(chosen)
-            case Run(RunLanguage() as chosen):
-                return _run_language(chosen)
+            case Run(chosen):
+                return _run(chosen.settings, chosen.out)[0]
             case Reproduce():
                 return _reproduce(command)
             case List():
@@ -193,79 +189,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run_digits(chosen: RunDigits) -> int:
-    settings = chosen.settings
+class Experiment(NamedTuple):
+    """How the settings of a type are run: every function takes settings, but the last two."""
+
+    name: str
+    described: Callable[[Any], dict[str, Any]]
+    specs: Callable[[Any], dict[str, Any]]
+    run: Callable[[Any, Report], None]
+    draw: Any
+    table: Callable[[list[Row]], Table]
+
+
+EXPERIMENTS: dict[type, Experiment] = {
+    DigitsSettings: Experiment(
+        "digits", digits_settings, digits_specs, run_digits, draw_digits, digits_table
+    ),
+    RecallSettings: Experiment(
+        "recall", recall_settings, recall_specs, run_recall, draw_recall, recall_table
+    ),
+    LanguageSettings: Experiment(
+        "lm", language_settings, language_specs, run_language, draw_language, language_table
+    ),
+    ReproduceSettings: Experiment(
+        "reproduce-recall",
+        reproduce_settings,
+        reproduce_specs,
+        run_reproduce,
+        draw_reproduce,
+        reproduce_table,
+    ),
+}
+
+
+def _run(settings: Any, out: Path | None) -> tuple[int, list[Row]]:
+    """Runs an experiment and prints what came of it: the exit status, and the rows.
+
+    Ctrl-C leaves the results so far, and is an exit status.
+    """
     settings.check()
+    experiment = EXPERIMENTS[type(settings)]
+    task = f"-{settings.task}" if hasattr(settings, "task") else ""
     report = Report(
-        "digits",
-        new_folder("digits", chosen.out),
-        settings=digits_settings(settings),
-        specs=digits_specs(settings),
-        draw=draw_digits,
+        experiment.name,
+        new_folder(f"{experiment.name}{task}", out),
+        settings=experiment.described(settings),
+        specs=experiment.specs(settings),
+        draw=experiment.draw,
         console=Console(stderr=True),
     )
-    return _run(report, lambda: run_digits(settings, report), digits_table)
-
-
-def _run_recall(chosen: RunRecall) -> int:
-    settings = chosen.settings
-    settings.check()
-    report = Report(
-        "recall",
-        new_folder(f"recall-{settings.task}", chosen.out),
-        settings=recall_settings(settings),
-        specs=recall_specs(settings),
-        draw=draw_recall,
-        console=Console(stderr=True),
-    )
-    return _run(report, lambda: run_recall(settings, report), recall_table)
-
-
-def _run_language(chosen: RunLanguage) -> int:
-    settings = chosen.settings
-    settings.check()
-    report = Report(
-        "lm",
-        new_folder("lm", chosen.out),
-        settings=language_settings(settings),
-        specs=language_specs(settings),
-        draw=draw_language,
-        console=Console(stderr=True),
-    )
-    return _run(report, lambda: run_language(settings, report), language_table)
-
-
-def _reproduce(chosen: Reproduce) -> int:
-    settings = chosen.settings
-    settings.check()
-    report = Report(
-        f"reproduce-{chosen.which}",
-        new_folder(f"reproduce-{chosen.which}", chosen.out),
-        settings=reproduce_settings(settings),
-        specs=reproduce_specs(settings),
-        draw=draw_reproduce,
-        console=Console(stderr=True),
-    )
-    status = _run(report, lambda: run_reproduce(settings, report), reproduce_table)
-    return status or int(not all(row["passes"] for row in report.rows))
-
-
-def _run(report: Report, run: Callable[[], None], shown: Callable[[list[Row]], Table]) -> int:
-    """Runs an experiment, prints what came of it, and turns Ctrl-C into an exit status."""
     keep_freed_memory()
     status = 0
     try:
         with report:
-            run()
+            experiment.run(settings, report)
     except KeyboardInterrupt:
         status = INTERRUPTED
     if report.rows:
-        Console().print(shown(report.rows))
+        Console().print(experiment.table(report.rows))
     if status:
         print(f"Interrupted. The results so far are in {report.folder}", file=sys.stderr)
     else:
         print(f"Results: {report.folder}")
-    return status
+    return status, report.rows
+
+
+def _reproduce(chosen: Reproduce) -> int:
+    """Runs what the bars need; the status is 0 only if every one of them is cleared."""
+    status, rows = _run(chosen.settings, chosen.out)
+    return status or int(not all(row["passes"] for row in rows))
 
 
 def _list() -> int:

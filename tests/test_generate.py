@@ -39,7 +39,9 @@ MODELS = {
 def test_the_likeliest_tokens_are_those_of_the_whole_sequence(name: str):
     model = language_model(*MODELS[name])
     drawn = md.generate(model, PROMPT, 6, key=jax.random.key(0), temperature=0.0)
-    likeliest = jnp.argmax(model(jnp.concatenate([PROMPT, drawn[:-1]])), axis=-1)
+    likeliest = jnp.argmax(
+        model(jnp.concatenate([PROMPT, drawn[:-1].astype(PROMPT.dtype)])), axis=-1
+    )
     assert likeliest[len(PROMPT) - 1 :].tolist() == drawn.tolist()
 
 

@@ -45,7 +45,7 @@ def matrix_chunkwise(chunk: int) -> CostOf:
         one = 2 * chunk * (r + v) + 6 * r * v
         one += (4 * chunk * (r + v) + 4 * chunk * chunk) if affine else 0
         one += 6 * chunk * r if diagonal else 0
-        floats = (4 * (r + v) + 4 * chunk + r * v / chunk) * time
+        floats = ((4 if affine else 2) * (r + v + chunk) + r * v / chunk) * time
         many = 4 if training else 1
         return Cost(many * one * time, many * floats, many * -(-time // chunk))
 
@@ -101,7 +101,7 @@ def _minibatch(m: Leaf) -> int:
 def gram_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
     """A Cholesky factor a token."""
     time, r, v = sizes(m, dims)
-    one = 4 * r**3 + 8 * r * (r + v)
+    one = 2 * r**3 + 8 * r * (r + v)
     many = 3 if training else 1
     return Cost(many * time * one, many * time * r * (r + v), 8 * many * time)
 
@@ -111,7 +111,7 @@ def gram_chunkwise(chunk: int) -> CostOf:
 
     def cost(m: Memory, dims: Dims, training: bool) -> Cost:
         time, r, v = sizes(m, dims)
-        one = 4 * r**3 + 8 * r * (r + v)
+        one = 2 * r**3 + 8 * r * (r + v)
         many = 3 if training else 1
         floats = many * time * r * (r + v) / 2
         return Cost(many * time * one, floats, many * -(-time // chunk))
@@ -158,20 +158,21 @@ def buffer_banded(m: Memory, dims: Dims, training: bool) -> Cost:
 
 
 def buffer_chunkwise(chunk: int) -> CostOf:
-    """The square of the time, twice, and a triangular solve a chunk."""
+    """The square of the time, twice (once in a single chunk), and a triangular solve a chunk."""
 
     def cost(m: Memory, dims: Dims, training: bool) -> Cost:
         time, k, v = sizes(m, dims)
         many = 4 if training else 1
-        flops = 4 * time * time * (k + v) + 2 * time * chunk * v
-        return Cost(many * flops, many * 4 * time * time, 4 * many * -(-time // chunk))
+        passes = 2 if time <= chunk else 4
+        flops = passes * time * time * (k + v) + 2 * time * chunk * v
+        return Cost(many * flops, many * passes * time * time, 4 * many * -(-time // chunk))
 
     return cost
 
 
 def buffer_all_prefix(m: Memory, dims: Dims, training: bool) -> Cost:
-    """One Cholesky factor of the time, and two triangular solves."""
+    """One Cholesky factor of the time, and two triangular solves, which are slow for their size."""
     time, k, v = sizes(m, dims)
     many = 3 if training else 1
-    flops = time**3 + 2 * time * time * (k + v)
+    flops = 6 * time**3 + 2 * time * time * (k + v)
     return Cost(many * flops, many * 6 * time * time, many)

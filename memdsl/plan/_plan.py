@@ -147,7 +147,9 @@ def _choose(
         if objections:
             rejected.append((rule, objections))
         else:
-            legal.append((rule, rule.cost(leaf, dims, purpose == "train").seconds(machine)))
+            legal.append(
+                (rule, rule.cost(leaf, dims, purpose == "train").seconds(machine, dims.heads))
+            )
     legal.sort(key=lambda pair: pair[1])
     if using is not None:
         legal_names = {rule.name: (rule, seconds) for rule, seconds in legal}

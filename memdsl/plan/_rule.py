@@ -31,9 +31,13 @@ class Cost(NamedTuple):
     steps: int
     """How many dependent steps there are."""
 
-    def seconds(self, machine: "Machine") -> float:
-        """The time on a machine, if computing, storing and stepping did not overlap."""
-        return self.flops / machine.flops + self.floats / machine.floats + self.steps * machine.step
+    def seconds(self, machine: "Machine", heads: int = 1) -> float:
+        """The time of one of several heads, if computing, storing and stepping did not overlap.
+
+        A step is taken for all heads together.
+        """
+        work = self.flops / machine.flops + self.floats / machine.floats
+        return work + self.steps * machine.step / heads
 
 
 class Machine(NamedTuple):

@@ -164,6 +164,10 @@ def make_stream(
     def cast(array: Array | None) -> Any:
         return None if array is None else clean(array.astype(dtype))
 
+    if any(path.endswith("initial") for path in constants):
+        # a memory that was never written starts from what is learned, as at a document's start
+        first = (steps == 0) & jnp.all(jnp.stack([leaf.count == 0 for _, leaf in found]))
+        starts = first if starts is None else starts | first
     begins = starts if starts is None or mask is None else starts & mask
     tokens = {path: clean(value) for path, value in tokens.items()}
     return Stream(

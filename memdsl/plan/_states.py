@@ -74,6 +74,8 @@ def empty(
     """The empty state of a memory: the function that is 0 everywhere, and of a network the one that it
     starts as.
 
+    The value of a learned initial state comes with a run, whose first token then starts from it.
+
     **Arguments:**
 
     - `memory`: the memory; one head.

@@ -92,15 +92,6 @@ def numbered(using: dict[str, str]) -> str:
     return " + ".join(using.values())
 
 
-def flags(memory: Any, made: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Starts and a mask. A learned initial state is where a document starts, the first one too."""
-    made = {**made, **more}
-    if any(slot.path.endswith("initial") for slot in md.signals(memory)):
-        starts = made.get("starts", jnp.zeros(len(made["queries"]), bool))
-        made["starts"] = starts.at[:1].set(True)
-    return made
-
-
 def start(
     memory: Any, using: Any, room: int = 2 * TIME, dtype: Any = jnp.float64, value: int = VALUE
 ) -> Any:
@@ -188,11 +179,12 @@ def check(name: str, memory: Any, *, is_flagged: bool) -> None:
         starts = jnp.isin(jnp.arange(TIME), jnp.asarray([2, 4]))  # the first of the two is masked
         made = spoiled(memory, {**made, "starts": starts}, there)
         made["mask"] = there
-    check_against_the_oracle(memory, flags(memory, made))
+    check_against_the_oracle(memory, made)
 
 
-@pytest.mark.parametrize("name", sorted(COMPOSITES))
+@pytest.mark.parametrize("name", sorted(COMPOSITES)[::2])
 def test_every_plan_of_a_composite(name: str):
+    """Every second of them; all are among those of every pair of parts."""
     check(name, COMPOSITES[name], is_flagged=False)
 
 
@@ -216,7 +208,7 @@ def test_every_plan_of_every_pair_of_parts(part: int, is_flagged: bool):
 def test_runs_can_be_cut_anywhere(name: str):
     """`run(xs ++ ys) = run(ys) after run(xs)`, no and one token included, whatever rules run them."""
     memory = CORE[name]
-    made = flags(memory, inputs(memory, 3))
+    made = inputs(memory, 3)
     using, *others = plans(memory)
     state, whole = run(memory, made, using)
     close(whole, md.denote(memory, **made), tolerance(memory))
@@ -262,7 +254,7 @@ def test_forecasts(name: str):
     memory = CORE[name]
     if "times(" in repr(memory) or name == "before":
         return  # no single key to forecast at; a bonus would need the value
-    made = flags(memory, inputs(memory, 5))
+    made = inputs(memory, 5)
     made.pop("queries")
     expected = md.denote(memory, **made)
     for using in plans(memory):
@@ -273,7 +265,7 @@ def test_forecasts(name: str):
 def test_nothing_flows_back_in_time_nor_between_documents(name: str):
     """The gradient of early answers to later tokens is exactly 0, and that of a document to others."""
     memory = CORE[name]
-    made = flags(memory, inputs(memory, 6))
+    made = inputs(memory, 6)
     made["starts"] = made.get("starts", jnp.zeros(TIME, bool))
     apart = {**made, "starts": made["starts"].at[3].set(True)}
     constant = {slot.name for slot in md.signals(memory) if not slot.time} | {"starts"}
@@ -303,7 +295,7 @@ def test_nothing_flows_back_in_time_nor_between_documents(name: str):
 @pytest.mark.parametrize("name", sorted(CORE))
 def test_single_precision(name: str):
     memory = CORE[name]
-    made = flags(memory, inputs(memory, 8))
+    made = inputs(memory, 8)
     single = {n: a if a.dtype == bool else a.astype(jnp.float32) for n, a in made.items()}
     expected = md.denote(memory, **made)
     for using in plans(memory):

@@ -69,9 +69,6 @@ def prepared(name: str, dtype: str, flag: str) -> tuple[dict[str, Any], Any]:
     made = {n: a if a.dtype == bool else a.astype(dtype) for n, a in made.items()}
     starts, padding = (jnp.isin(jnp.arange(TIME), jnp.asarray(at, int)) for at in FLAGS[flag])
     made = {**spoiled(memory, {**made, "starts": starts}, ~padding), "mask": ~padding}
-    if any(slot.path.endswith("initial") for slot in md.signals(memory)):
-        # where a document starts is where a learned state is put in, behind the padding for the first
-        made["starts"] = starts.at[jnp.argmin(padding)].set(True)
     exact = {n: a if a.dtype == bool else a.astype(jnp.float64) for n, a in made.items()}
     return made, md.denote(memory, **exact)
 
