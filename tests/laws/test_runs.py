@@ -25,7 +25,7 @@ from ..helpers import close, COMPOSITES, covering, inputs, KEY, LISTS, random, T
 
 CHUNK = 4
 CHUNKWISE = {"matrix": matrix_chunkwise, "gram": gram_chunkwise, "buffer": buffer_chunkwise}
-FEW = covering(2)
+FEW = covering(1)
 many = functools.cache(covering)
 PARTS = 64
 DELTA = md.Delta(md.FromInput("sigmoid"))
@@ -63,6 +63,14 @@ CORE = {
     "initial": COMPOSITES["initial_diagonal"],
     "schedule": COMPOSITES["schedule"],
 }
+
+
+def every_second(memories: dict[str, Any]) -> list[Any]:
+    """Their names, every second one marked slow: compiling is what these tests cost."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if index % 2 else [])
+        for index, name in enumerate(sorted(memories))
+    ]
 
 
 def _short(rule: Any) -> Any:
@@ -182,9 +190,8 @@ def check(name: str, memory: Any, *, is_flagged: bool) -> None:
     check_against_the_oracle(memory, made)
 
 
-@pytest.mark.parametrize("name", sorted(COMPOSITES)[::2])
+@pytest.mark.parametrize("name", every_second(COMPOSITES))
 def test_every_plan_of_a_composite(name: str):
-    """Every second of them; all are among those of every pair of parts."""
     check(name, COMPOSITES[name], is_flagged=False)
 
 
@@ -204,7 +211,7 @@ def test_every_plan_of_every_pair_of_parts(part: int, is_flagged: bool):
         check(name, memories[name], is_flagged=is_flagged)
 
 
-@pytest.mark.parametrize("name", sorted(CORE))
+@pytest.mark.parametrize("name", every_second(CORE))
 def test_runs_can_be_cut_anywhere(name: str):
     """`run(xs ++ ys) = run(ys) after run(xs)`, no and one token included, whatever rules run them."""
     memory = CORE[name]
@@ -248,7 +255,7 @@ def test_steps_are_a_run(name: str):
     close(jnp.stack(answers), whole, tolerance(memory))
 
 
-@pytest.mark.parametrize("name", sorted(CORE))
+@pytest.mark.parametrize("name", every_second(CORE))
 def test_forecasts(name: str):
     """Without queries, the answer at every key before its token is written."""
     memory = CORE[name]
@@ -261,7 +268,7 @@ def test_forecasts(name: str):
         close(run(memory, made, using)[1], expected, tolerance(memory))
 
 
-@pytest.mark.parametrize("name", sorted(CORE))
+@pytest.mark.parametrize("name", every_second(CORE))
 def test_nothing_flows_back_in_time_nor_between_documents(name: str):
     """The gradient of early answers to later tokens is exactly 0, and that of a document to others."""
     memory = CORE[name]
