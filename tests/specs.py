@@ -153,6 +153,7 @@ _writes = _one_of(
         static,
         _choices("frozen", "damped", "clip", "gauge", "centred", "exact"),
         plain,
+        st.none() | losses,
     ),
 )
 

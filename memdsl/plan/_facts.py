@@ -88,7 +88,8 @@ def _written(m: Leaf) -> str:
         case Descent():
             return _descended(m, write)
         case Reweight():
-            return f"(N, D) ← (N, D) + κ(k,·) β/D(k) (−σ² g, w),  w: {write.negative}"
+            g = "" if write.loss is None else f", g = ∇{type(write.loss).__name__}(f(k), v)"
+            return f"(N, D) ← (N, D) + κ(k,·) β/D(k) (−σ² g, w),  w: {write.negative}{g}"
         case _:
             return f"f ← f + κ(k,·) {type(write).__name__}(v, f(k))"
 

@@ -132,6 +132,14 @@ def check_grown(spec: Any) -> None:
             why="The error signal is the gradient of the loss already: it is written as it is.",
             instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
         )
+    if isinstance(write, Reweight) and write.loss is not None:
+        raise SpecError(
+            "What a layer is written with is a gradient already.",
+            where=memory,
+            at="write",
+            why=f"{write.loss!r} would make a gradient of it once more.",
+            instead="Reweight(...) without a loss.",
+        )
     if moves_keys(memory):
         raise SpecError(
             "The keys of a growing layer are its inputs, and stay where they are.",

@@ -154,7 +154,8 @@ def check_write(m: Memory) -> None:
             at="read",
             instead="Normalised(prior=1.0), an atom that is always there.",
         )
-    if isinstance(write, Reweight) and any(isinstance(g, Surprise) for g in admissions(m.gate)):
+    gradients = isinstance(write, Reweight) and write.loss is None
+    if gradients and any(isinstance(g, Surprise) for g in admissions(m.gate)):
         raise SpecError(
             "Surprise measures v - f(k), and the values of Reweight are gradients.",
             where=m,
