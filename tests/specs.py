@@ -199,11 +199,11 @@ capacities = _one_of(
     st.builds(md.Budget, st.integers(4, 99), evictions, merges),
 )
 _reads = _one_of(st.builds(md.Evaluate, static), st.builds(md.Normalised, static, static))
-_few = _one_of(_reads, st.builds(md.TopK, counts, _reads))
+_few = _one_of(_reads, st.builds(md.TopK, counts, _reads, by=st.none() | kernels))
 reads = _one_of(
     _few,
     st.builds(md.Before, _few),
-    st.builds(md.Before, st.builds(md.Evaluate, static), static),
+    st.builds(md.Before, _few, static),
 )
 
 

@@ -27,7 +27,7 @@ from ._capacity import used
 from ._function import Function, undefined
 from ._parameters import is_point
 from ._signals import check_streams, defined, given, grounded, inside, Numbers
-from ._token import all_written, asked_at, begun, let_through, Pair
+from ._token import all_written, asked_at, begun, Pair
 
 
 @checked
@@ -57,7 +57,8 @@ def denote(
 
     - *Recall* is unscaled, over all atoms, and a prior counts as mass: N / (D + prior).
     - *Before*, and a forecast, see the function after the start of a document and before this
-      token's decay. A forecast has no bonus.
+      token's decay. A forecast has no bonus, and a token that is not written lets nothing through. Of
+      several pairs it is the first that is let through; beside `TopK` it takes nobody's place.
     - A weight of exactly 0 (a decay of 0) ends an atom; a decay multiplies both value and mass.
     - *Admission* compares with the atoms before the pair (of several a token: one after the other);
       the surprise is |v - f(k)| of the f that the write recalls from. Keys are compared after the
@@ -280,15 +281,13 @@ def _leaf(memory: Leaf, numbers: Numbers, stream: Stream, *, is_backwards: bool)
         query, is_early = mapped(stream.queries[t]), stream.forecasts or here.read.is_before()
         size = len(pairs[0].value)
 
-        def ask(query: Any, function: Any, here: Any = here, size: int = size) -> Any:
-            return asked_at(here, function, query, size, is_backwards=is_backwards)
+        def ask(query: Any, function: Any, own: Any = None, here: Any = here, n: int = size) -> Any:
+            return asked_at(here, function, query, n, is_backwards=is_backwards, own=own)
 
         asked[t] = [ask(mapped(key), function) for key in stream.asks[t]]
         if is_early:
-            answers[t] = ask(query, function)
-        if is_early and not stream.forecasts:
-            part = let_through(here, pairs[0], query, is_backwards=is_backwards)
-            answers[t] = answers[t] + part
+            enters = stream.writes[t] and not stream.forecasts
+            answers[t] = ask(query, function, pairs[0] if enters else None)
         if stream.writes[t]:
             own = [peel(grounded(memory, numbers, t, j))[0] for j in range(len(pairs))]
             function = all_written(own, pairs, function)

@@ -20,7 +20,7 @@ from ..spec._memory import (
     Transposed,
     Zero,
 )
-from ..spec._read import Backwards, Before
+from ..spec._read import Backwards, Before, bonus_of, Forecast
 
 
 def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
@@ -71,6 +71,8 @@ def lower(memory: AbstractMemory) -> AbstractMemory:
 def forecasting(memory: AbstractMemory) -> AbstractMemory:
     """The same memory, every leaf read before it is written."""
     if isinstance(memory, Memory | Network):
+        if bonus_of(memory.read) is not None:
+            return rebuild(memory, {"read": rebuild(_FORECAST, {"read": memory.read})})
         if memory.read.is_before():
             return memory
         return rebuild(memory, {"read": rebuild(_BEFORE, {"read": memory.read})})
@@ -99,4 +101,4 @@ def map_leaves(
     return tuple(map_leaves(p, function, f"{prefix}{n}.") for n, p in parts(memory))
 
 
-_BEFORE = Before()
+_BEFORE, _FORECAST = Before(), Forecast()

@@ -8,10 +8,12 @@ from . import _attention, _cells, _classics, _descents, _gated, layers as layers
 from ._attention import (
     alibi as alibi,
     deltaformer as deltaformer,
+    dsa as dsa,
     laplace_attention as laplace_attention,
     matern_attention as matern_attention,
     path_attention as path_attention,
     rational_attention as rational_attention,
+    rwkv4 as rwkv4,
     softmax_sink as softmax_sink,
     streaming_attention as streaming_attention,
     wall_attention as wall_attention,

@@ -5,13 +5,13 @@ tokens up to the one that reads.
 """
 
 from ..spec._capacity import Window
-from ..spec._feature import L2Norm
+from ..spec._feature import L2Norm, Linear
 from ..spec._gate import Decay, Householder, KeyDecay
 from ..spec._kernel import AbstractKernel, Dot, Exp
 from ..spec._memory import Memory
 from ..spec._number import FromInput, Learned
 from ..spec._radial import Laplace, Matern52, RationalQuadratic
-from ..spec._read import Normalised
+from ..spec._read import Before, Normalised, TopK
 from ..spec._write import Delta, Hebb
 from ._classics import softmax
 
@@ -62,6 +62,16 @@ def wall_attention() -> Memory:
     return softmax().replace(gate=KeyDecay(FromInput("sigmoid", bias=8.0, per="key_channel")))
 
 
+def rwkv4() -> Memory:
+    """`y = (N + u e^k v) / (D + u e^k)`, read before `(N, D) <- w (N, D) + e^k (v, 1)` is written.
+
+    Peng et al. 2023, "RWKV", eq. 16, with log u and -log w there for u and w here: one head a channel,
+    its key one number and its query always 1. The receptance that gates y is of the layer.
+    """
+    read = Before(Normalised(), bonus=Learned(1.0, squash="exp"))
+    return Memory(Exp(Dot()), Hebb(), Decay(Learned(0.9, squash="sigmoid")), read=read)
+
+
 def deltaformer() -> Memory:
     """`u = v - beta sum_i softmax(k_i . q / sqrt(d)) u_i`, then attention over u: softmax x delta.
 
@@ -70,6 +80,16 @@ def deltaformer() -> Memory:
     the query as. There beta multiplies what is erased alone, here the value too.
     """
     return softmax().replace(write=Delta(rate=FromInput("sigmoid"), erase="own"))
+
+
+def dsa() -> Memory:
+    """Softmax attention to the 8 keys that 4 cheap channels rank highest, `(W k) . (W q)`.
+
+    DeepSeek-AI 2025, "DeepSeek-V3.2", eq. 1-2, with 2048 keys, ranked there by `sum_j w_j relu(q_j . k)`
+    over coordinates of their own, which a kernel of one's own says. No gradient flows through the choice:
+    W is to be trained by another loss.
+    """
+    return softmax().replace(read=TopK(8, by=Dot().pullback(Linear(4))))
 
 
 def laplace_attention() -> Memory:
