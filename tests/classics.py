@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import memdsl as md
-from memdsl.spec._memory import Chained, Transposed
+from memdsl.spec._memory import Added, Chained, Transposed
 from memdsl.spec._number import FromInput, InverseRoot, Learned, leaves
 from memdsl.spec._slots import ground, slots
 
@@ -45,6 +45,9 @@ def cells(memory: Any) -> list[str]:
     if isinstance(memory, Chained):
         both = zip(cells(memory.first), cells(memory.second), strict=True)
         return [first if first == second else f"{first} `>>` {second}" for first, second in both]
+    if isinstance(memory, Added):
+        *others, read = cells(memory.second.memory.memory)  # levels, each with a factor
+        return [*others, f"{read}, level by level"]
     if isinstance(memory, Transposed):
         *others, read = cells(memory.memory)
         return [*others, f"{read}, transposed"]

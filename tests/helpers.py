@@ -184,6 +184,9 @@ _dot = md.Memory(md.Dot(), md.Delta(0.4), md.Decay(0.9))
 _rbf = md.Memory(md.RBF(scale=1.5), md.Delta(0.5))
 _softmax = md.Memory(md.Exp(md.InverseRoot("key") * md.Dot()), read=md.Normalised())
 
+_soft = md.Memory(md.Dot(), md.Hebb(from_input), md.Decay(from_input))
+_own = md.Memory(md.RBF(), read=md.Before(md.Normalised(prior=0.2), bonus=0.5))
+
 COMPOSITES: dict[str, Any] = {
     "initial": _dot.replace(initial=md.Learned()),
     "initial_diagonal": md.Memory(
@@ -209,6 +212,9 @@ COMPOSITES: dict[str, Any] = {
     "wall": _softmax.replace(gate=md.KeyDecay(md.FromInput("sigmoid", per="key_channel"))),
     "path": _softmax.replace(gate=md.Householder(from_input) @ md.Decay(0.9)),
     "initial_householder": _dot.replace(initial=md.Learned(), gate=md.Householder(from_input)),
+    "levels": from_input * md.level(2, _soft),
+    "level_mean": md.level(2, _softmax.replace(gate=md.Decay(0.9))) + md.level(3, _own),
+    "every_level": md.every(2, md.level(1, _softmax.replace(gate=md.Decay(0.9)))),
     "zero": md.Zero() + _dot,
     "hybrid": _softmax.replace(capacity=md.Window(3)) + _dot,
     "scaled": 0.5 * _dot + md.FromInput("sigmoid", per="value_channel") * _rbf,

@@ -250,6 +250,13 @@ def _transposed(memory: Any) -> Any:
         return memory
 
 
+def _level(number: int, memory: Any) -> Any:
+    try:
+        return md.level(number, memory)
+    except md.SpecError:
+        return memory
+
+
 memories = _one_of(
     st.recursive(
         _one_of(leaf_memories, leaf_memories, st.just(md.Zero()), networks),
@@ -261,6 +268,7 @@ memories = _one_of(
             st.builds(lambda a, b: a.boost(b), inner, inner),
             st.builds(_transposed, inner),
             st.builds(md.every, counts, inner),
+            st.builds(_level, counts, inner),
         ),
         max_leaves=4,
     )

@@ -13,6 +13,7 @@ from ..spec._memory import (
     Chained,
     Every,
     Leaf,
+    Level,
     Mapped,
     Memory,
     Network,
@@ -35,7 +36,7 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
             )
         case Added() | Chained() | Boosted():
             return (("first", memory.first), ("second", memory.second))
-        case Scaled() | Mapped() | Every() | Transposed():
+        case Scaled() | Mapped() | Every() | Level() | Transposed():
             return (("memory", memory.memory),)
         case Memory() | Network() | Zero():
             return ()
@@ -43,7 +44,7 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
             raise SpecError(
                 f"No execution is known for {type(memory).__name__}.",
                 where=memory,
-                instead="Memory(...) and what +, >>, *, boost, transpose and every make of it.",
+                instead="Memory(...) and what +, >>, *, boost, transpose, every and level make of it.",
             )
 
 

@@ -62,7 +62,7 @@ def buffer_attention(
     memory: Memory, state: AbstractState, inputs: Inputs
 ) -> tuple[AbstractState, Array]:
     """`jax.nn.dot_product_attention`, for the kernel `exp(scale k . q)` from an empty buffer."""
-    if not inputs.fresh:
+    if not inputs.fresh or inputs.closed is not None:
         other = buffer_banded if isinstance(memory.capacity, Window) else buffer_parallel
         return other(memory, state, inputs)
     state, tokens, c = _start(memory, state, inputs)
@@ -293,7 +293,7 @@ def _divided(memory: Memory, tokens: Inputs, out: Array) -> Array:
     def one(row: Array, token: Inputs) -> Array:
         here = token.grounded(memory, 0)
         pair = Pair(row[:-1], row[-1]) if mass else Pair(row, None)
-        return answer(here.read, with_own(here, pair, token.queries, token.pair(0), token.active))
+        return answer(here.read, with_own(here, pair, token.queries, token.pair(0), token.enters))
 
     return jax.vmap(one)(out, tokens)
 

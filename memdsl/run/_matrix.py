@@ -117,7 +117,7 @@ def _answers(memory: Memory, inputs: Inputs, out: Array | None) -> Array:
     def one(row: Array, token: Inputs) -> Array:
         here = token.grounded(memory, 0)
         pair = Pair(row[:-1], row[-1]) if mass else Pair(row, None)
-        pair = with_own(here, pair, token.queries, token.pair(0), token.active) if before else pair
+        pair = with_own(here, pair, token.queries, token.pair(0), token.enters) if before else pair
         return answer(here.read, pair)
 
     return jax.vmap(one)(out, inputs.cleaned().per_token())

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array
 
 from ..spec._memory import Leaf, Memory
-from ..state import AbstractState, BufferState, read
+from ..state import AbstractState, BufferState, fade, read
 from ..state._descent import settled
 from ..state._slots import observe, select
 from ..state._write import write, write_pair
@@ -41,11 +41,13 @@ def one_token(memory: Leaf, state: AbstractState, token: Inputs) -> tuple[Abstra
     query = token.queries
     early = None
     if memory.read.is_before():
-        early = read(first, state, query, token.pair(0), token.active)
+        early = read(first, state, query, token.pair(0), token.enters)
     after = write(first, state, token.pair(0))
     for index in range(1, token.pairs):
         later: Any = token.grounded(memory, index)
         after = write_pair(later, after, after, token.pair(index))
+    if token.closed is not None:
+        after = select(token.closed, fade(first, state, token.pair(0).erase_key), after)
     after = counted(settled(first, after))
     if token.active is not None:
         after = select(token.active, after, state)

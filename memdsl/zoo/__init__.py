@@ -82,6 +82,7 @@ from ._gated import (
     iplr as iplr,
     kalman_net as kalman_net,
     lightning_attention as lightning_attention,
+    log_linear_attention as log_linear_attention,
     normalised_delta as normalised_delta,
     rebased as rebased,
     simple_gla as simple_gla,

@@ -7,11 +7,11 @@ is read off the token here may be computed in another way in a published layer: 
 from ..spec._feature import LayerNorm, Silu, Taylor, Weight
 from ..spec._gate import Decay, DiagonalDecay
 from ..spec._kernel import Constant, Dot, Polynomial
-from ..spec._memory import AbstractMemory, Memory
+from ..spec._memory import AbstractMemory, level, Memory
 from ..spec._number import FromInput, InverseRoot, Learned
 from ..spec._read import Evaluate, Normalised
 from ..spec._write import Delta, Hebb, Ridge
-from ._classics import delta_product, gla, kimi_delta_attention, mesa_net, rwkv7
+from ._classics import delta_product, gla, kimi_delta_attention, mamba2, mesa_net, rwkv7
 
 
 def lightning_attention() -> Memory:
@@ -30,6 +30,19 @@ def simple_gla() -> Memory:
     """
     gate = Decay(FromInput("sigmoid", temperature=16.0))
     return Memory(Dot(), Hebb(), gate, read=Evaluate(scale=InverseRoot("key")))
+
+
+def log_linear_attention(levels: int = 5) -> AbstractMemory:
+    """`y = sum_j lambda[l(i, j)] a_j (k_j . q) v_j`, `l = bit_length(i xor j)`: log-linear attention.
+
+    Guo et al. 2025, "Log-Linear Attention", eq. 10, a_j being the decays since token j: one matrix a
+    level, one weight a level and token. Five levels hold 16 tokens, and 15 there 2^14. Each level
+    has a decay of its own here, where they share one there.
+    """
+    all_levels: AbstractMemory = FromInput("softplus") * level(0, mamba2())
+    for number in range(1, levels):
+        all_levels = all_levels + FromInput("softplus") * level(number, mamba2())
+    return all_levels
 
 
 def hgrn() -> Memory:
