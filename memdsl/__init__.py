@@ -146,6 +146,7 @@ from .spec._loss import (
 from .spec._memory import (
     AbstractMemory as AbstractMemory,
     every as every,
+    level as level,
     Memory as Memory,
     Network as Network,
     Zero as Zero,

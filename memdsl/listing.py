@@ -13,6 +13,7 @@ from .spec._memory import (
     Boosted,
     Chained,
     Every,
+    Level,
     Mapped,
     Memory,
     Network,
@@ -88,6 +89,8 @@ def cells(memory: AbstractMemory) -> list[str]:
             return _after_read(memory.memory, f" `>> {_bare(_in_words(memory).feature)}`")
         case Scaled():
             return _after_read(memory.memory, f" `* {_bare(_in_words(memory).factor)}`")
+        case Level():
+            return _after_read(memory.memory, ", level by level")
         case Every():
             kernel, write, *others = cells(memory.memory)
             return [kernel, f"{write}, every {memory.count} tokens", *others]

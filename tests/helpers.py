@@ -125,6 +125,7 @@ WRITES: dict[str, Any] = {
     "clip": md.Reweight(0.3, negative="clip"),
     "gauge": md.Reweight(from_input, negative="gauge"),
     "centred": md.Reweight(0.3, negative="centred", margin=0.1),
+    "of_squared": md.Reweight(0.4, negative="clip", loss=md.Squared()),
     "product": md.Delta(from_input).times(2),
     "twice": md.Hebb().times(2),
 }
@@ -171,7 +172,10 @@ READS: dict[str, Any] = {
     "before": md.Before(),
     "before_mean": md.Before(md.Normalised(prior=0.5)),
     "bonus": md.Before(md.Evaluate(0.5), bonus=md.Learned(per="key_channel")),
+    "own": md.Before(md.Normalised(prior=0.2), bonus=md.Learned(0.7, squash="exp")),
+    "own_nearest": md.Before(md.TopK(2), bonus=0.6),
     "nearest": md.TopK(2),
+    "nearest_by": md.TopK(2, by=md.Dot().pullback(md.Slice(1, 3))),
     "nearest_sum": md.TopK(2, md.Evaluate()),
 }
 
@@ -179,6 +183,9 @@ _ones = md.Weight(vector=True, start="ones")
 _dot = md.Memory(md.Dot(), md.Delta(0.4), md.Decay(0.9))
 _rbf = md.Memory(md.RBF(scale=1.5), md.Delta(0.5))
 _softmax = md.Memory(md.Exp(md.InverseRoot("key") * md.Dot()), read=md.Normalised())
+
+_soft = md.Memory(md.Dot(), md.Hebb(from_input), md.Decay(from_input))
+_own = md.Memory(md.RBF(), read=md.Before(md.Normalised(prior=0.2), bonus=0.5))
 
 COMPOSITES: dict[str, Any] = {
     "initial": _dot.replace(initial=md.Learned()),
@@ -197,9 +204,17 @@ COMPOSITES: dict[str, Any] = {
             md.Schedule("linear_schedule", init_value=0.8, end_value=0.1, transition_steps=4)
         ),
     ),
+    "indexed": _softmax.replace(
+        kernel=md.Exp(md.Dot()).pullback(md.Slice(0, 2)),
+        gate=md.Decay(0.8),
+        read=md.TopK(3, md.Normalised(prior=0.3), by=md.RBF(md.Learned(0.5)).pullback(md.Linear(2))),
+    ),
     "wall": _softmax.replace(gate=md.KeyDecay(md.FromInput("sigmoid", per="key_channel"))),
     "path": _softmax.replace(gate=md.Householder(from_input) @ md.Decay(0.9)),
     "initial_householder": _dot.replace(initial=md.Learned(), gate=md.Householder(from_input)),
+    "levels": from_input * md.level(2, _soft),
+    "level_mean": md.level(2, _softmax.replace(gate=md.Decay(0.9))) + md.level(3, _own),
+    "every_level": md.every(2, md.level(1, _softmax.replace(gate=md.Decay(0.9)))),
     "zero": md.Zero() + _dot,
     "hybrid": _softmax.replace(capacity=md.Window(3)) + _dot,
     "scaled": 0.5 * _dot + md.FromInput("sigmoid", per="value_channel") * _rbf,
@@ -212,6 +227,9 @@ COMPOSITES: dict[str, Any] = {
         md.Dot(), md.Delta(0.5), md.DiagonalDecay(md.FromInput("sigmoid", per="key_channel"))
     ).transpose(),
     "every": md.every(2, _dot),
+    "every_bonus": md.every(2, _softmax.replace(read=md.Before(md.Normalised(), bonus=0.7))),
+    "oja_bonus": _dot.replace(read=md.Before(bonus=0.5)).transpose(),
+    "boosted_bonus": _dot.replace(read=md.Before(bonus=0.5)).boost(_rbf),
     "every_sum": md.every(3, _rbf + _dot.replace(read=md.Before())),
     "nested": md.every(2, md.every(2, _softmax)) + 0.5 * _rbf,
     "boosted_every": _dot.boost(md.every(2, _rbf)),

@@ -153,6 +153,7 @@ _writes = _one_of(
         static,
         _choices("frozen", "damped", "clip", "gauge", "centred", "exact"),
         plain,
+        st.none() | losses,
     ),
 )
 
@@ -198,11 +199,11 @@ capacities = _one_of(
     st.builds(md.Budget, st.integers(4, 99), evictions, merges),
 )
 _reads = _one_of(st.builds(md.Evaluate, static), st.builds(md.Normalised, static, static))
-_few = _one_of(_reads, st.builds(md.TopK, counts, _reads))
+_few = _one_of(_reads, st.builds(md.TopK, counts, _reads, by=st.none() | kernels))
 reads = _one_of(
     _few,
     st.builds(md.Before, _few),
-    st.builds(md.Before, st.builds(md.Evaluate, static), static),
+    st.builds(md.Before, _few, static),
 )
 
 
@@ -249,6 +250,13 @@ def _transposed(memory: Any) -> Any:
         return memory
 
 
+def _level(number: int, memory: Any) -> Any:
+    try:
+        return md.level(number, memory)
+    except md.SpecError:
+        return memory
+
+
 memories = _one_of(
     st.recursive(
         _one_of(leaf_memories, leaf_memories, st.just(md.Zero()), networks),
@@ -260,6 +268,7 @@ memories = _one_of(
             st.builds(lambda a, b: a.boost(b), inner, inner),
             st.builds(_transposed, inner),
             st.builds(md.every, counts, inner),
+            st.builds(_level, counts, inner),
         ),
         max_leaves=4,
     )

@@ -159,7 +159,9 @@ def test_every_named_memory_can_be_given_to_the_recall_run(name):
         jax.ShapeDtypeStruct((TINY.time,), np.int32),
         jax.ShapeDtypeStruct((TINY.keys,), np.int32),
     )
-    assert shape.shape == (2, 16) and state_size(name, task.time) >= 2048
+    # the memory of hgrn is a vector, that of all others at least a matrix
+    assert shape.shape == (2, 16)
+    assert state_size(name, task.time) >= (64 if name == "hgrn" else 2048)
     marks = jax.tree.leaves(weight_decayed(model))
     assert len(marks) == len(jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 

@@ -48,6 +48,12 @@ def feature_sizes(
 
     if isinstance(memory, Memory):
         yield from kernels(memory.kernel, key_size, f"{prefix}kernel")
+        read, at = vars(memory).get("read"), f"{prefix}read"
+        while read is not None:
+            by = vars(read).get("by")
+            if isinstance(by, AbstractKernel):
+                yield from kernels(by, key_size, f"{at}.by")
+            read, at = vars(read).get("read"), f"{at}.read"
     if isinstance(memory, Network):
         yield from inside(memory.before, key_size, f"{prefix}before")
         yield from inside(memory.after, value_size, f"{prefix}after")

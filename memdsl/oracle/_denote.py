@@ -15,6 +15,7 @@ from ..spec._memory import (
     Chained,
     Every,
     Leaf,
+    Level,
     Mapped,
     Memory,
     Network,
@@ -24,10 +25,10 @@ from ..spec._memory import (
 )
 from ..spec._slots import peel, resolve
 from ._capacity import used
-from ._function import Function, undefined
+from ._function import faded, Function, undefined
 from ._parameters import is_point
 from ._signals import check_streams, defined, given, grounded, inside, Numbers
-from ._token import all_written, asked_at, begun, let_through, Pair
+from ._token import all_written, asked_at, begun, Pair
 
 
 @checked
@@ -57,7 +58,8 @@ def denote(
 
     - *Recall* is unscaled, over all atoms, and a prior counts as mass: N / (D + prior).
     - *Before*, and a forecast, see the function after the start of a document and before this
-      token's decay. A forecast has no bonus.
+      token's decay. A forecast has no bonus, and a token that is not written lets nothing through. Of
+      several pairs it is the first that is let through; beside `TopK` it takes nobody's place.
     - A weight of exactly 0 (a decay of 0) ends an atom; a decay multiplies both value and mass.
     - *Admission* compares with the atoms before the pair (of several a token: one after the other);
       the surprise is |v - f(k)| of the f that the write recalls from. Keys are compared after the
@@ -78,7 +80,9 @@ def denote(
       that of k.
     - `Reweight(negative="damped")` is `exact` here: damping is one factor for a batch of pairs, and a
       token writes one pair.
-    - `Every(n, memory)` counts tokens that are not masked, from the last start on.
+    - `Every(n, memory)` counts tokens that are not masked, from the last start on, and so does `Level`:
+      the pairs of other levels are not written, and the memory fades all the same. A token that is not
+      written reads at the place of the latest one that was.
     - Where atoms do not say it, the state is a point in a space of numbers: the matrix under a
       retention or of an orthogonalised step, the parameters of a `Network`; and, of a minibatch or a
       gain on a kernel without finite features, a coefficient for every pair.
@@ -146,6 +150,7 @@ def denote(
         mask=there,
         starts=[False] * time if starts is None else [bool(flag) for flag in starts],
         writes=[True] * time,
+        closed=[False] * time,
         erase_keys=grouped(erase_keys),
         remove_keys=grouped(remove_keys),
         forecasts=queries is None,
@@ -163,7 +168,7 @@ class Stream:
 
     `asks` are keys at which the memory is asked before the token is written, beside its query.
     `forecasts`: the query itself is answered before the token is written. `writes` is False where a
-    token only reads.
+    token only reads, `closed` True where the memory fades and no pair is written.
     """
 
     keys: list[list[Any]]
@@ -173,6 +178,7 @@ class Stream:
     mask: list[bool]
     starts: list[bool]
     writes: list[bool]
+    closed: list[bool]
     erase_keys: list[list[Any]]
     remove_keys: list[list[Any]]
     forecasts: bool
@@ -241,6 +247,13 @@ def _answers(memory: AbstractMemory, numbers: Numbers, stream: Stream) -> Answer
         return each(lambda t, a, b: a + b, (answers, asked), second)
     if isinstance(memory, Every):
         return of("memory", stream.put(writes=_every(memory.count, stream)))
+    if isinstance(memory, Level):
+        answers, asked = [None for _ in tokens], [[] for _ in tokens]
+        for t in stream.there():
+            closed = [level != memory.number for level in _levels(stream, t)]
+            of_level = of("memory", stream.put(closed=closed))
+            answers[t], asked[t] = of_level[0][t], of_level[1][t]
+        return answers, asked
     raise undefined(memory)
 
 
@@ -253,6 +266,20 @@ def _every(count: int, stream: Stream) -> list[bool]:
             seen += 1
             writes[t] = seen % count == 0
     return writes
+
+
+def _levels(stream: Stream, reader: int) -> list[int | None]:
+    """The age level of every token for the reader, and `None` of those that it has none of."""
+    places: dict[int, int] = {}
+    for t in stream.there():
+        places = {} if stream.starts[t] else places
+        if stream.writes[t]:
+            places[t] = len(places)
+        if t == reader:
+            here = places.get(t, len(places) - 1)
+            levels = {s: (here ^ place).bit_length() for s, place in places.items()}
+            return [levels.get(s) for s in range(len(stream.mask))]
+    raise ValueError(f"there is no token {reader}")
 
 
 def _leaf(memory: Leaf, numbers: Numbers, stream: Stream, *, is_backwards: bool) -> Answers:
@@ -280,16 +307,16 @@ def _leaf(memory: Leaf, numbers: Numbers, stream: Stream, *, is_backwards: bool)
         query, is_early = mapped(stream.queries[t]), stream.forecasts or here.read.is_before()
         size = len(pairs[0].value)
 
-        def ask(query: Any, function: Any, here: Any = here, size: int = size) -> Any:
-            return asked_at(here, function, query, size, is_backwards=is_backwards)
+        def ask(query: Any, function: Any, own: Any = None, here: Any = here, n: int = size) -> Any:
+            return asked_at(here, function, query, n, is_backwards=is_backwards, own=own)
 
         asked[t] = [ask(mapped(key), function) for key in stream.asks[t]]
         if is_early:
-            answers[t] = ask(query, function)
-        if is_early and not stream.forecasts:
-            part = let_through(here, pairs[0], query, is_backwards=is_backwards)
-            answers[t] = answers[t] + part
-        if stream.writes[t]:
+            enters = stream.writes[t] and not stream.closed[t] and not stream.forecasts
+            answers[t] = ask(query, function, pairs[0] if enters else None)
+        if stream.closed[t] and stream.writes[t]:
+            function = faded(here, function, pairs[0].erase_key)
+        elif stream.writes[t]:
             own = [peel(grounded(memory, numbers, t, j))[0] for j in range(len(pairs))]
             function = all_written(own, pairs, function)
         if not is_early:
@@ -305,7 +332,7 @@ def _answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
         return peel(memory.memory)[1].size(value_size)
     if isinstance(memory, Mapped):
         return memory.feature.size(_answer_size(memory.memory, key_size, value_size))
-    if isinstance(memory, Scaled | Every):
+    if isinstance(memory, Scaled | Every | Level):
         return _answer_size(memory.memory, key_size, value_size)
     if isinstance(memory, Added | Boosted):
         return _answer_size(memory.first, key_size, value_size)

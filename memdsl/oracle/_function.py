@@ -10,7 +10,7 @@ from .._errors import SpecError
 from ..spec._gate import Decay, DiagonalDecay, forgets, Householder, KeyDecay, ValueDecay
 from ..spec._memory import Memory
 from ..spec._number import log_of, value_of
-from ..spec._read import Normalised
+from ..spec._read import Normalised, ranked_by
 from ..spec._write import Descent, GaussSeidel, Recalled, Repeated, Ridge
 
 
@@ -244,7 +244,12 @@ def _at(memory: Memory, atom: Atom, query: Any) -> tuple[Any, Any]:
 
 def nearest(memory: Memory, function: Function, query: Any, top: int) -> tuple[Atom, ...]:
     """The atoms with the largest weights at the query; of equals, the lowest slots."""
-    return tuple(sorted(function.atoms, key=lambda a: -plain(weight(memory, a, query))))[:top]
+    by = ranked_by(memory.read) or memory.kernel
+
+    def height(atom: Atom) -> float:
+        return plain(jnp.exp(atom.log_weight) * by(atom.key, query))
+
+    return tuple(sorted(function.atoms, key=lambda a: -height(a)))[:top]
 
 
 def solved(memory: Memory, function: Function) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from ..spec._gate import (
 )
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._number import log_of, value_of
+from ..spec._read import ranked_by
 from ..spec._write import Delta, Descent, Recalled
 from ._function import one
 
@@ -107,7 +108,9 @@ def read(memory: Leaf, point: Point, query: Any, value_size: int) -> Any:
     if top is None or not isinstance(memory, Memory):
         return scale * says(memory, point, point.numbers, query, value_size)
     weights = features(memory, point, query)
-    order = jnp.argsort(jnp.where(jnp.arange(len(weights)) < point.written, -weights, jnp.inf))
+    by = ranked_by(memory.read)
+    height = weights if by is None else jnp.stack([by(k, query) for k in point.keys])
+    order = jnp.argsort(jnp.where(jnp.arange(len(weights)) < point.written, -height, jnp.inf))
     chosen = order[: min(top, point.written)]
     return scale * weights[chosen] @ point.numbers[chosen]
 

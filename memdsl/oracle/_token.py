@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from ..spec._memory import Leaf, Memory, Network
-from ..spec._read import Before, Normalised, TopK
+from ..spec._read import bonus_of, Normalised
 from ..spec._write import AbstractWrite, Delta, Descent, Ridge
 from . import _parameters
 from ._capacity import admits, offer
@@ -16,6 +16,7 @@ from ._function import (
     Function,
     moves_old_atoms,
     nearest,
+    new_atom,
     one,
     ratio,
     relative,
@@ -52,14 +53,26 @@ def begun(memory: Leaf, first: Pair, keys: list[Any]) -> Function | Point:
 
 
 def asked_at(
-    memory: Any, function: Function | Point, query: Any, value_size: int, *, is_backwards: bool
+    memory: Any,
+    function: Function | Point,
+    query: Any,
+    value_size: int,
+    *,
+    is_backwards: bool,
+    own: Pair | None = None,
 ) -> Any:
-    """The answer to a query, whatever the memory is."""
+    """The answer to a query, whatever the memory is; `own` is a pair that its bonus lets through."""
+    if isinstance(function, Function) and memory.read.needs_mass():
+        return read(memory, function, query, own)
     if isinstance(function, Function):
-        return (backwards if is_backwards else read)(memory, function, query)
-    if is_backwards:
-        return _parameters.backwards(memory, function, query)
-    return _parameters.read(memory, function, query, value_size)
+        answer = (backwards if is_backwards else read)(memory, function, query)
+    elif is_backwards:
+        answer = _parameters.backwards(memory, function, query)
+    else:
+        answer = _parameters.read(memory, function, query, value_size)
+    if own is None:
+        return answer
+    return answer + let_through(memory, own, query, is_backwards=is_backwards)
 
 
 def all_written(
@@ -75,12 +88,17 @@ def all_written(
     return function
 
 
-def read(memory: Memory, function: Function, query: Any) -> Any:
-    """The answer to a query."""
+def read(memory: Memory, function: Function, query: Any, own: Pair | None = None) -> Any:
+    """The answer to a query. Where it divides, an own pair is one more atom."""
     core, top = memory.read.core(), memory.read.top()
     if not isinstance(core, Normalised):
         return core.scale * evaluate(memory, function, query, top).answer
     atoms = function.atoms if top is None else nearest(memory, function, query, top)
+    bonus = None if own is None else bonus_of(memory.read)
+    if own is not None and bonus is not None:
+        by_channel = jnp.ndim(bonus) > 0
+        key, share = (bonus * own.key, 1.0) if by_channel else (own.key, bonus)
+        atoms = (*atoms, new_atom(memory, function, key, share * own.value, share))
     value, mass, shift = sums(memory, function, atoms, query, core.prior)
     return ratio(core.scale * value, core.scale * mass + relative(core.prior, shift))
 
@@ -97,15 +115,16 @@ def backwards(memory: Memory, function: Function, query: Any) -> Any:
 
 
 def let_through(memory: Memory, pair: Pair, query: Any, *, is_backwards: bool) -> Any:
-    """What a read before the write lets through of the token's own pair, `((bonus k) . q) v`."""
-    read: Any = memory.read
-    while isinstance(read, TopK):
-        read = read.read
-    if not isinstance(read, Before) or read.bonus is None:
+    """What a read before the write adds of the token's own pair, `bonus kernel(k, q) v`."""
+    bonus = bonus_of(memory.read)
+    if bonus is None:
         return jnp.zeros((), pair.key.dtype)
-    key = read.bonus * pair.key
-    part = key * (pair.value @ query) if is_backwards else (key @ query) * pair.value
-    return read.core().scale * part
+    scale = memory.read.core().scale
+    if is_backwards:
+        return scale * bonus * pair.key * (pair.value @ query)
+    if jnp.ndim(bonus) > 0:
+        return scale * ((bonus * pair.key) @ query) * pair.value
+    return scale * bonus * memory.kernel(pair.key, query) * pair.value
 
 
 def written(memory: Memory, function: Function, before: Function, pair: Pair) -> Function:

@@ -19,7 +19,7 @@ from ..spec._gate import (
 )
 from ..spec._loss import After
 from ..spec._memory import Leaf, Network
-from ..spec._read import Normalised
+from ..spec._read import Normalised, ranked_by
 from ..spec._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
 from ..state._descent import remembered
 from ._dims import Dims
@@ -88,7 +88,8 @@ def _written(m: Leaf) -> str:
         case Descent():
             return _descended(m, write)
         case Reweight():
-            return f"(N, D) ← (N, D) + κ(k,·) β/D(k) (−σ² g, w),  w: {write.negative}"
+            g = "" if write.loss is None else f", g = ∇{type(write.loss).__name__}(f(k), v)"
+            return f"(N, D) ← (N, D) + κ(k,·) β/D(k) (−σ² g, w),  w: {write.negative}{g}"
         case _:
             return f"f ← f + κ(k,·) {type(write).__name__}(v, f(k))"
 
@@ -120,6 +121,8 @@ def _read(m: Leaf) -> str:
     core: Any = m.read.core()
     scale = "" if core.scale == 1.0 else "c "
     top = "" if m.read.top() is None else f" of the {m.read.top()} nearest"
+    by = ranked_by(m.read)
+    top += "" if by is None else f" by {by!r}"
     if isinstance(core, Normalised):
         prior = "" if core.prior == 0.0 else " + p"
         mass = f"({scale}D(q){prior})" if scale or prior else "D(q)"

@@ -132,6 +132,7 @@ ATTENTION = Requirement(
 SINKLESS = Requirement(
     lambda m: not isinstance(m.capacity, Window) or m.capacity.sinks == 0, "the window has sinks"
 )
+AFTERWARDS = Requirement(lambda m: not m.read.is_before(), "a token reads before it writes")
 BOUNDLESS = Requirement(
     lambda m: isinstance(m.capacity, All | Window), "a budget decides atom by atom who stays"
 )
@@ -265,6 +266,7 @@ RULES: tuple[Rule, ...] = (
             BOUNDLESS,
             SINKLESS,
             ALL_READ,
+            AFTERWARDS,
         ),
         costs.buffer_attention,
         buffer_attention,

@@ -117,7 +117,7 @@ def signal_shape(
     else:
         sizes["key"] = sizes["features"] = key_channels(memory, key_size)
     if isinstance(slot.number, Weight):
-        inside = slot.path.startswith(("kernel", "before"))
+        inside = slot.path.startswith(("kernel", "before")) or ".by." in slot.path
         size = key_size if inside else value_size
         own = size if slot.number.rows is None else slot.number.rows
         return (own,) if slot.number.vector else (own, size)

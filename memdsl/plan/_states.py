@@ -17,6 +17,7 @@ from ..spec._memory import (
     Chained,
     Every,
     Leaf,
+    Level,
     Memory,
     Network,
     Transposed,
@@ -128,7 +129,7 @@ def empty_tree(
             return ()
         case Added() | Chained() | Boosted():
             return part("first", key_size, value_size), part("second", key_size, value_size)
-        case Every():
+        case Every() | Level():
             return jnp.zeros((), jnp.int32), part("memory", key_size, value_size)
         case Transposed():
             return (part("memory", value_size, key_size),)

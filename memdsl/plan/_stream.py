@@ -17,6 +17,7 @@ from ..spec._memory import (
     Chained,
     Every,
     Leaf,
+    Level,
     Mapped,
     Memory,
     Network,
@@ -47,6 +48,8 @@ class Stream:
     tokens: Mapping[str, Any]
     fresh: bool = False
     there: Array | None = None
+    closed: Array | None = None
+    """True where the memory fades, and no pair is written."""
 
     def put(self, **changes: Any) -> "Stream":
         """A copy with some fields changed."""
@@ -113,12 +116,31 @@ def run_tree(
             active = writes if stream.active is None else writes & stream.active
             inner, out = part("memory", inner_state, stream.put(active=active))
             return (last, inner), out
+        case Level():
+            place, inner_state = state
+            places, last = _phases(stream, place)
+            begins, closed, reads = _blocks(memory.number, places, stream.active)
+            starts = begins if stream.starts is None else begins | stream.starts
+            inner, out = part("memory", inner_state, stream.put(starts=starts, closed=closed))
+            return (last, inner), jnp.where(reads[:, None], out, 0)
         case _:
             raise TypeError(f"no execution for {type(memory).__name__}")
 
 
-def _phases(stream: Stream, phase: Array, count: int) -> tuple[Array, Array]:
-    """Each token's place in its group of `count`, and the place of the next one."""
+def _blocks(level: int, places: Array, active: Array | None) -> tuple[Array, Array, Array]:
+    """Of the tokens at these places: which begin two blocks of a level, which are of the second, whose
+    pairs are not written, and which read it; those that are not active read as the one before."""
+    half = 1 << max(level - 1, 0)
+    closed = (places // half) % 2 == 1
+    begins = places % (1 << level) == 0
+    if active is None:
+        return begins, closed & (level > 0), closed | (level == 0)
+    reader = jnp.where(active, places, places - 1)
+    return begins & active, closed & (level > 0), ((reader // half) % 2 == 1) | (level == 0)
+
+
+def _phases(stream: Stream, phase: Array, count: int | None = None) -> tuple[Array, Array]:
+    """Each token's place in its group of `count` (of all), and the place of the next one."""
     time = len(stream.queries)
     active = jnp.ones(time, bool) if stream.active is None else stream.active
     starts = jnp.zeros(time, bool) if stream.starts is None else stream.starts
@@ -126,7 +148,8 @@ def _phases(stream: Stream, phase: Array, count: int) -> tuple[Array, Array]:
     def body(place: Array, token: tuple[Array, Array]) -> tuple[Array, Array]:
         start, counts = token
         place = jnp.where(start, 0, place)
-        return jnp.where(counts, (place + 1) % count, place), place
+        following = place + 1 if count is None else (place + 1) % count
+        return jnp.where(counts, following, place), place
 
     last, places = jax.lax.scan(body, phase, (starts, active))
     return places, last
@@ -155,6 +178,7 @@ def run_leaf(
         pairs_per_token(memory.write),
         stream.fresh,
         stream.there,
+        stream.closed,
     ).cleaned()
     inputs = inputs.put(
         keys=mapped(inputs.keys),

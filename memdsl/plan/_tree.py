@@ -13,6 +13,7 @@ from ..spec._memory import (
     Chained,
     Every,
     Leaf,
+    Level,
     Mapped,
     Memory,
     Network,
@@ -20,7 +21,7 @@ from ..spec._memory import (
     Transposed,
     Zero,
 )
-from ..spec._read import Backwards, Before
+from ..spec._read import Backwards, Before, bonus_of, Forecast
 
 
 def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
@@ -35,7 +36,7 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
             )
         case Added() | Chained() | Boosted():
             return (("first", memory.first), ("second", memory.second))
-        case Scaled() | Mapped() | Every() | Transposed():
+        case Scaled() | Mapped() | Every() | Level() | Transposed():
             return (("memory", memory.memory),)
         case Memory() | Network() | Zero():
             return ()
@@ -43,7 +44,7 @@ def parts(memory: AbstractMemory) -> tuple[tuple[str, AbstractMemory], ...]:
             raise SpecError(
                 f"No execution is known for {type(memory).__name__}.",
                 where=memory,
-                instead="Memory(...) and what +, >>, *, boost, transpose and every make of it.",
+                instead="Memory(...) and what +, >>, *, boost, transpose, every and level make of it.",
             )
 
 
@@ -71,6 +72,8 @@ def lower(memory: AbstractMemory) -> AbstractMemory:
 def forecasting(memory: AbstractMemory) -> AbstractMemory:
     """The same memory, every leaf read before it is written."""
     if isinstance(memory, Memory | Network):
+        if bonus_of(memory.read) is not None:
+            return rebuild(memory, {"read": rebuild(_FORECAST, {"read": memory.read})})
         if memory.read.is_before():
             return memory
         return rebuild(memory, {"read": rebuild(_BEFORE, {"read": memory.read})})
@@ -134,4 +137,4 @@ def check_chains(memory: AbstractMemory, key_size: int, value_size: int) -> None
             )
 
 
-_BEFORE = Before()
+_BEFORE, _FORECAST = Before(), Forecast()

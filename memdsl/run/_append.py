@@ -44,7 +44,8 @@ def append(
     active = jnp.ones(time, bool) if inputs.active is None else inputs.active
     starts = jnp.zeros(time, bool) if inputs.starts is None else inputs.starts
     dtype = state.keys.dtype
-    one = active.astype(jnp.int32)
+    written = active if inputs.closed is None else active & ~inputs.closed
+    one = written.astype(jnp.int32)
     birth = state.counts.admitted + jnp.cumsum(one) - one
     begun = jnp.where(starts, birth, state.origin)
     origin = jnp.maximum(state.origin, jnp.max(begun, initial=0))
@@ -52,7 +53,7 @@ def append(
     def both(old: Array, new: Array) -> Array:
         return jnp.concatenate([old, new.astype(old.dtype)])
 
-    weight = both(stored_log_weight, jnp.where(active, log_weight, -jnp.inf))
+    weight = both(stored_log_weight, jnp.where(written, log_weight, -jnp.inf))
     births = both(state.birth, birth)
     there = weight > -jnp.inf
     order = jnp.where(there, births, jnp.iinfo(jnp.int32).max)
@@ -65,7 +66,7 @@ def append(
         weight = jnp.where(there, weight, -jnp.inf)
         order = jnp.where(there, births, jnp.iinfo(jnp.int32).max)
     chosen = jnp.argsort(order, stable=True)[:slots]
-    counts = _counts(state, active, starts, slots, bounded=sinks is not None)
+    counts = _counts(state, written, starts, slots, bounded=sinks is not None)
     return BufferState(
         keys=both(state.keys, inputs.keys)[chosen],
         values=both(state.values, values)[chosen],

@@ -166,14 +166,23 @@ class Left(NamedTuple):
     """Of what was there when the block began, when it has ended."""
 
 
-def left(log_decay: Array, starts: Array, mask: Array, *, previous: bool, strict: bool) -> Left:
+def left(
+    log_decay: Array,
+    starts: Array,
+    mask: Array,
+    *,
+    previous: bool,
+    strict: bool,
+    own: Array | None = None,
+) -> Left:
     r"""What is left of each writer of one block for each of its readers.
 
     $$\mathrm{within}_{ti} = \sum_{i < l ≤ t} \log α_l$$
 
     With `previous` reader t comes before the decay of its own token, and the sum ends at l < t.
     With `strict` a reader does not see the writer of its own token. A start is log α = −inf, and
-    comes before its token does anything, so also before a `previous` reader.
+    comes before its token does anything, so also before a `previous` reader. `own` is the log weight of
+    the writer of its own token for a `previous` reader that sees it all the same.
     """
     size = log_decay.shape[0]
     decay = jnp.where(starts, -jnp.inf, log_decay)
@@ -186,6 +195,8 @@ def left(log_decay: Array, starts: Array, mask: Array, *, previous: bool, strict
         sums = jnp.where(starts[:, None], -jnp.inf, jnp.concatenate([first, sums[:-1]]))
         row = jnp.where(starts, -jnp.inf, jnp.concatenate([first[:, 0], row[:-1]]))
     seen = reader > writer if strict or previous else reader >= writer
+    if own is not None:
+        sums, seen = jnp.where(reader == writer, own, sums), reader >= writer
     return Left(jnp.where(seen & mask[None, :], sums, -jnp.inf), row, tail, total)
 
 

@@ -22,6 +22,7 @@ def banded(
     normalised: bool = False,
     masses: Float[Array, " time"] | None = None,
     log_prior: Float[Array, ""] | float | None = None,
+    log_own: Float[Array, ""] | None = None,
     log_decay: Float[Array, " time"] | None = None,
     stored: Atoms | tuple[Array, Array, Array] | None = None,
     starts: Bool[Array, " time"] | None = None,
@@ -41,7 +42,8 @@ def banded(
     - `keys`, `values`, `queries`: the sequence. Rates are multiplied into the values already.
     - `window`: how many pairs are read, that of the token itself among them.
     - `sinks`: how many first pairs are read besides.
-    - `normalised`: the mean instead of the sum; only then are there `masses` and `log_prior`.
+    - `normalised`: the mean instead of the sum; only then are there `masses`, `log_prior` and
+        `log_own`, as in `softmax_parallel`.
     - `log_decay`, `starts`, `mask`, `read_before`: as in `kernel_parallel`.
     - `stored`: atoms from before the run, oldest first, `pinned` where an atom is a sink; no more
         than `sinks` are. They are taken to be of the sequence that the run goes on with: if fewer
@@ -77,7 +79,7 @@ def banded(
         old = old._replace(coefficients=with_mass(old.coefficients, old.masses))
     run = in_blocks(sequence, size)
     decays = run.log_decay, run.starts, run.mask
-    met = jax.vmap(lambda *d: left(*d, previous=read_before, strict=False))(*decays)
+    met = jax.vmap(lambda *d: left(*d, previous=read_before, strict=False, own=log_own))(*decays)
 
     sinks = min(sinks, old.log_weight.shape[0] + length)
     place = _places(old, sequence, window, sinks, read_before)

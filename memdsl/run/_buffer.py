@@ -10,8 +10,9 @@ from jaxtyping import Array
 from ..spec._capacity import Window
 from ..spec._kernel import Constant, Dot, Exp, Product
 from ..spec._memory import Memory
+from ..spec._read import bonus_of
 from ..spec._write import Ridge
-from ..state import AbstractState, answer, BufferState, Pair
+from ..state import AbstractState, answer, BufferState, Pair, with_own
 from ._allprefix import all_prefix_ridge
 from ._append import append, left_over
 from ._atoms import Atoms
@@ -21,7 +22,6 @@ from ._inputs import Inputs
 from ._kernel_delta import kernel_delta
 from ._lower import Canonical, canonical
 from ._parallel import kernel_parallel, softmax_parallel
-from ._recurrent import let_through
 
 
 Execution = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
@@ -46,6 +46,7 @@ def buffer_parallel(
             *stream,
             masses=c.mass,
             log_prior=_log_prior(memory, c.value),
+            log_own=_log_own(memory, c.value),
             **common,
         )
     else:
@@ -61,7 +62,7 @@ def buffer_attention(
     memory: Memory, state: AbstractState, inputs: Inputs
 ) -> tuple[AbstractState, Array]:
     """`jax.nn.dot_product_attention`, for the kernel `exp(scale k . q)` from an empty buffer."""
-    if not inputs.fresh:
+    if not inputs.fresh or inputs.closed is not None:
         other = buffer_banded if isinstance(memory.capacity, Window) else buffer_parallel
         return other(memory, state, inputs)
     state, tokens, c = _start(memory, state, inputs)
@@ -122,6 +123,7 @@ def buffer_banded(
             normalised=True,
             masses=c.mass,
             log_prior=_log_prior(memory, values),
+            log_own=_log_own(memory, values),
             stored=_stored(state, inputs, sinks=capacity.sinks),
             **common,
         )
@@ -269,6 +271,15 @@ def _log_prior(memory: Memory, like: Array) -> Any:
     return jnp.log(prior) - jnp.log(scale)
 
 
+def _log_own(memory: Memory, like: Array) -> Any:
+    """The logarithm of the weight of a token's own pair, or `None` where there is no bonus."""
+    bonus = bonus_of(memory.read)
+    if bonus is None:
+        return None
+    bonus = jnp.asarray(bonus, like.dtype)
+    return jnp.where(bonus > 0, jnp.log(jnp.where(bonus > 0, bonus, 1)), -jnp.inf)
+
+
 def _with_mass(memory: Memory, values: Array, masses: Array) -> Array:
     if not memory.read.needs_mass():
         return values
@@ -280,8 +291,9 @@ def _divided(memory: Memory, tokens: Inputs, out: Array) -> Array:
     mass = memory.read.needs_mass()
 
     def one(row: Array, token: Inputs) -> Array:
-        read = answer(memory.read, Pair(row[:-1], row[-1]) if mass else Pair(row, None))
-        return read + let_through(token.grounded(memory, 0), token.queries, token)
+        here = token.grounded(memory, 0)
+        pair = Pair(row[:-1], row[-1]) if mass else Pair(row, None)
+        return answer(here.read, with_own(here, pair, token.queries, token.pair(0), token.enters))
 
     return jax.vmap(one)(out, tokens)
 

@@ -34,6 +34,15 @@ class Inputs(eqx.Module):
     """Whether the state is known to be empty, so that nothing stored has to be read."""
     there: Bool[Array, " time"] | None = None
     """False for padding: not even what it reads counts."""
+    closed: Bool[Array, " time"] | None = None
+    """True where the memory fades, and the pair is not written."""
+
+    @property
+    def enters(self) -> Array | None:
+        """Whether the pair of each token is written, `None` where every one is."""
+        if self.closed is None:
+            return self.active
+        return ~self.closed if self.active is None else self.active & ~self.closed
 
     @property
     def time(self) -> int:
@@ -95,6 +104,7 @@ class Inputs(eqx.Module):
             starts=first(self.starts, False),
             active=None if self.active is None else jnp.repeat(self.active, pairs),
             there=None if self.there is None else jnp.repeat(self.there, pairs),
+            closed=None if self.closed is None else jnp.repeat(self.closed, pairs),
             numbers={path: wide(value) for path, value in self.numbers.items()},
             pairs=1,
         )

@@ -64,6 +64,8 @@ def _one(memory: Memory, token: Inputs, fade: Array) -> Canonical:
     nothing = Recalled(zero, jnp.zeros((), dtype), zero)
     value, mass = rule.coefficient(token.values, nothing, norm)
     value, mass = jnp.asarray(value, dtype), jnp.asarray(mass, dtype)
+    if token.closed is not None:  # only what is added can be left out
+        value, mass = jnp.where(token.closed, 0, value), jnp.where(token.closed, 0, mass)
     if degree(m.write) == 0:
         return Canonical(key, value, mass, decay, None, None, None)
     everything = Recalled(one, jnp.zeros((), dtype), one)

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..spec._memory import Memory
-from ..state import AbstractState, answer, MatrixState, Pair
+from ..state import AbstractState, answer, MatrixState, Pair, with_own
 from ._chunkwise import canonical_chunkwise
 from ._inputs import Inputs
 from ._lower import Canonical, canonical
-from ._recurrent import let_through, recurrent
+from ._recurrent import recurrent
 
 
 def matrix_chunkwise(
@@ -114,17 +114,10 @@ def _answers(memory: Memory, inputs: Inputs, out: Array | None) -> Array:
     out = out[(0 if before else pairs - 1) :: pairs] if pairs > 1 else out
     mass = memory.read.needs_mass()
 
-    def one(row: Array) -> Array:
+    def one(row: Array, token: Inputs) -> Array:
+        here = token.grounded(memory, 0)
         pair = Pair(row[:-1], row[-1]) if mass else Pair(row, None)
-        return answer(memory.read, pair)
+        pair = with_own(here, pair, token.queries, token.pair(0), token.enters) if before else pair
+        return answer(here.read, pair)
 
-    answers = jax.vmap(one)(out)
-    if not before:
-        return answers
-    tokens = inputs.cleaned().per_token()
-
-    def through(token: Inputs) -> Array:
-        extra = let_through(token.grounded(memory, 0), token.queries, token)
-        return jnp.broadcast_to(extra, answers.shape[1:])
-
-    return answers + jax.vmap(through)(tokens)
+    return jax.vmap(one)(out, inputs.cleaned().per_token())

@@ -89,6 +89,7 @@ def softmax_parallel(
     *,
     masses: Float[Array, " time"] | None = None,
     log_prior: Float[Array, ""] | float | None = None,
+    log_own: Float[Array, ""] | None = None,
     log_decay: Float[Array, " time"] | None = None,
     stored: Atoms | tuple[Array, Array, Array] | None = None,
     starts: Bool[Array, " time"] | None = None,
@@ -110,6 +111,8 @@ def softmax_parallel(
     - `keys`, `values`, `queries`: the sequence.
     - `masses`: m, of either sign; ones if not given.
     - `log_prior`: p, a mass of value 0 that is always there.
+    - `log_own`: of a read before the write, the log weight of the token's own pair, which enters all
+        the same.
     - `log_decay`, `starts`, `mask`, `read_before`, `chunk`: as in `kernel_parallel`.
     - `stored`: keys, values, log weights and, if they are not ones, masses of the atoms from before
         the run.
@@ -134,7 +137,7 @@ def softmax_parallel(
     """
     sequence = tokens(keys, with_mass(values, masses), queries, log_decay, starts, mask)
     old = atoms(stored, keys.shape[1], values.shape[1], sequence.keys.dtype)
-    old, run, met, weights = _prepare(sequence, old, read_before, chunk)
+    old, run, met, weights = _prepare(sequence, old, read_before, chunk, log_own)
     key = jnp.concatenate([old.keys, flat(run.keys)])
     coefficient = jnp.concatenate([with_mass(old.coefficients, old.masses), flat(run.values)])
     place = old.log_weight.shape[0] + jnp.arange(run.keys.shape[0]) * run.keys.shape[1]
@@ -147,6 +150,7 @@ def softmax_parallel(
 
     outputs = over_blocks(answer, (place, run.queries, met, weights))
     unknown = spoilt(sequence, jnp.any(old.sick), read_before) | sequence.unclear
+    unknown = unknown if log_own is None else unknown | sequence.sick
     return spoil(unknown, flat(outputs)[: keys.shape[0]])
 
 
@@ -159,10 +163,12 @@ class _Prepared(NamedTuple):
     weights: Float[Array, "blocks atoms"]
 
 
-def _prepare(sequence: Tokens, old: Known, read_before: bool, chunk: int) -> _Prepared:
+def _prepare(
+    sequence: Tokens, old: Known, read_before: bool, chunk: int, own: Array | None = None
+) -> _Prepared:
     run = in_blocks(sequence, max(1, min(chunk, sequence.keys.shape[0])))
     decays = run.log_decay, run.starts, run.mask
-    met = jax.vmap(lambda *d: left(*d, previous=read_before, strict=False))(*decays)
+    met = jax.vmap(lambda *d: left(*d, previous=read_before, strict=False, own=own))(*decays)
     weights, _ = at_block_starts(old.log_weight, met.tail, met.total)
     return _Prepared(old, run, met, weights)
 

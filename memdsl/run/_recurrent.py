@@ -4,12 +4,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..spec._memory import Leaf, Memory
-from ..spec._read import Before, TopK
-from ..state import AbstractState, BufferState, read
+from ..state import AbstractState, BufferState, fade, read
 from ..state._descent import settled
 from ..state._slots import observe, select
 from ..state._write import write, write_pair
@@ -41,31 +39,23 @@ def one_token(memory: Leaf, state: AbstractState, token: Inputs) -> tuple[Abstra
         state = select(token.starts, state.clear(memory), state)
     first = token.grounded(memory, 0)
     query = token.queries
-    early = read(first, state, query) if memory.read.is_before() else None
+    early = None
+    if memory.read.is_before():
+        early = read(first, state, query, token.pair(0), token.enters)
     after = write(first, state, token.pair(0))
     for index in range(1, token.pairs):
         later: Any = token.grounded(memory, index)
         after = write_pair(later, after, after, token.pair(index))
+    if token.closed is not None:
+        after = select(token.closed, fade(first, state, token.pair(0).erase_key), after)
     after = counted(settled(first, after))
     if token.active is not None:
         after = select(token.active, after, state)
-    out = read(first, after, query) if early is None else early + let_through(first, query, token)
+    out = read(first, after, query) if early is None else early
     if isinstance(after, BufferState) and isinstance(first, Memory):
         seen = observe(first, after, query)
         after = seen if token.there is None else select(token.there, seen, after)
     return after, out
-
-
-def let_through(memory: Leaf, query: Array, token: Inputs) -> Array:
-    """What a `Before` read lets through of the token's own pair: `scale ((bonus k) . q) v`."""
-    rule: Any = memory.read
-    while isinstance(rule, TopK):
-        rule = rule.read
-    if not isinstance(rule, Before) or rule.bonus is None:
-        return jnp.zeros((), token.values.dtype)
-    pair = token.pair(0)
-    weight = (rule.bonus * pair.key) @ query
-    return rule.core().scale * weight * pair.value
 
 
 def counted(state: AbstractState) -> AbstractState:

@@ -11,6 +11,7 @@ from ._base import Spec
 from ._capacity import All, Budget, Project, Window
 from ._check_outside import (
     check_grown as check_grown,
+    check_level as check_level,
     check_network as check_network,
     check_transposed as check_transposed,
 )

@@ -4,11 +4,19 @@ from typing import Any
 
 from .._errors import SpecError
 from ._base import code
+from ._capacity import All
 from ._computed import Computed
-from ._facts import has_nonlinear_retention, is_solved, moves_keys, needs_atoms
+from ._facts import (
+    descends,
+    has_nonlinear_retention,
+    is_additive,
+    is_solved,
+    moves_keys,
+    needs_atoms,
+)
 from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
-from ._memory import Memory, Network, Transposed
+from ._memory import Level, Memory, Network, Transposed
 from ._number import FromInput, leaves
 from ._read import bonus_of
 from ._slots import slots
@@ -60,6 +68,40 @@ def check_transposed(spec: Transposed) -> None:
             at="read",
             why="The mass is a function of the keys, and there is none of the values.",
             instead="Evaluate().",
+        )
+
+
+def check_level(spec: Level) -> None:
+    """Raises `SpecError` for a memory whose pairs cannot be told apart by their age."""
+    inner = spec.memory
+    if not isinstance(inner, Memory):
+        raise SpecError(
+            f"level is of one Memory, not of {inner!r}.",
+            where=inner,
+            instead="the levels of its parts, then combined.",
+        )
+    if not is_additive(inner) or descends(inner) or has_nonlinear_retention(inner):
+        at = "gate" if is_additive(inner) and not descends(inner) else "write"
+        raise SpecError(
+            "level needs a memory whose pairs are added, each by itself.",
+            where=inner,
+            at=at,
+            why="What a pair of another age has left in this one could not be taken away.",
+            instead="Hebb(...) as the write, and a gate that fades or moves what is stored.",
+        )
+    if inner.initial is not None:
+        raise SpecError(
+            "A level holds pairs, and a learned initial state is none.",
+            where=inner,
+            at="initial",
+            instead="no initial; add a memory that has one with +.",
+        )
+    if admissions(inner.gate) or not isinstance(inner.capacity, All):
+        raise SpecError(
+            "A level is a bound on the age of atoms already.",
+            where=inner,
+            at="gate" if admissions(inner.gate) else "capacity",
+            instead="All(), and no admission gate.",
         )
 
 
@@ -131,6 +173,14 @@ def check_grown(spec: Any) -> None:
             at="write",
             why="The error signal is the gradient of the loss already: it is written as it is.",
             instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
+        )
+    if isinstance(write, Reweight) and write.loss is not None:
+        raise SpecError(
+            "What a layer is written with is a gradient already.",
+            where=memory,
+            at="write",
+            why=f"{write.loss!r} would make a gradient of it once more.",
+            instead="Reweight(...) without a loss.",
         )
     if moves_keys(memory):
         raise SpecError(

@@ -9,6 +9,7 @@ from ._facts import (
     has_nonlinear_retention,
     is_nonnegative,
     is_solved,
+    moves_keys,
     needs_atoms,
     one_pair,
 )
@@ -16,7 +17,8 @@ from ._gate import admissions, DiagonalDecay, forgets, Simplex, Surprise, ValueD
 from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._number import leaves
-from ._read import bonus_of, Normalised
+from ._read import bonus_of, Normalised, ranked_by
+from ._slots import peel
 from ._write import Delta, Descent, Reweight, Ridge
 
 
@@ -56,13 +58,33 @@ def check_read(m: Memory) -> None:
             at="read",
             instead="a smaller count, or a larger capacity.",
         )
-    if bonus_of(m.read) is not None and not compares_by_dot(m.kernel):
+    by_channel = any(getattr(x, "per", "") == "key_channel" for x in leaves(bonus_of(m.read)))
+    if by_channel and not compares_by_dot(m.kernel):
         raise SpecError(
-            f"A bonus weighs the channels of a key, and {m.kernel!r} has none of its own.",
+            f"This bonus weighs the channels of a key, and {m.kernel!r} has none of its own.",
             where=m,
             at="read",
             why="It lets (bonus * k) . q through: an inner product of the keys themselves.",
-            instead="Dot() or Dot().pullback(...); or Before(...) without a bonus.",
+            instead='Dot() or Dot().pullback(...); or a bonus per="head", which weighs the kernel.',
+        )
+    if by_channel and m.read.needs_mass() and not peel(m)[1].is_nonnegative():
+        raise SpecError(
+            f"A bonus per channel can make weights of {m.kernel!r} negative, and Normalised divides by "
+            "their sum.",
+            where=m,
+            at="read",
+            instead='a feature whose outputs are never below 0, such as Relu(); or a bonus per="head".',
+        )
+    write = one_pair(m.write)
+    gated = isinstance(write, Delta) and write.erase_gate is not None
+    if ranked_by(m.read) is not None and (by_channel or gated or moves_keys(m)):
+        at = "write" if gated else "gate" if moves_keys(m) else "read"
+        raise SpecError(
+            f"TopK(by=...) keeps keys as they are given, and this {at} speaks of their channels.",
+            where=m,
+            at=at,
+            why="There are two kernels, and what is a channel to one need not be to the other.",
+            instead="TopK without by; or no number per channel, and a gate that moves no keys.",
         )
     if bonus_of(m.read) is not None and is_solved(m):
         raise SpecError(
@@ -154,7 +176,8 @@ def check_write(m: Memory) -> None:
             at="read",
             instead="Normalised(prior=1.0), an atom that is always there.",
         )
-    if isinstance(write, Reweight) and any(isinstance(g, Surprise) for g in admissions(m.gate)):
+    gradients = isinstance(write, Reweight) and write.loss is None
+    if gradients and any(isinstance(g, Surprise) for g in admissions(m.gate)):
         raise SpecError(
             "Surprise measures v - f(k), and the values of Reweight are gradients.",
             where=m,

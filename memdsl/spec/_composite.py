@@ -199,3 +199,48 @@ def every(count: int, memory: AbstractMemory) -> Every:
         ```
     """
     return Every(count, memory)
+
+
+class Level(AbstractMemory):
+    """`level(number, memory)`: of the pairs so far, those of one age level alone.
+
+    Tokens are counted from the last start, from 0. The pair of token j is of level 0 for the reader of
+    token i = j, and of level `bit_length(i xor j)` for a later one: for level n >= 1 these are the
+    `2^(n-1)` tokens of the block before the reader's, where the reader's block is the second of two,
+    and none where it is the first. All levels together are all pairs, each once.
+
+    **Raises:** `SpecError` where the memory is not one whose pairs are added, each by itself.
+    """
+
+    number: int = whole(at_least=0)
+    memory: AbstractMemory = sort(AbstractMemory)
+    positional: ClassVar[int] = 2
+
+    def __check__(self) -> None:
+        from ._check import check_level
+
+        check_level(self)
+
+    def __repr__(self) -> str:
+        return f"level({self.number}, {self.memory!r})"
+
+
+def level(number: int, memory: AbstractMemory) -> Level:
+    """The memory of the pairs of one age level, `bit_length(i xor j)`, for the reader of token i.
+
+    A level keeps one function, whatever its length: the sum of n levels is log-linear attention, which
+    weighs what is long ago by blocks that double in size.
+
+    ??? example
+
+        ```python
+        >>> import memdsl as md
+        >>> attention = md.Memory(md.Dot(), gate=md.Decay(0.9))
+        >>> md.level(0, attention) + 0.5 * md.level(1, attention)
+        level(0, Memory(Dot(), gate=Decay(0.9))) + 0.5 * level(1, Memory(Dot(), gate=Decay(0.9)))
+
+        ```
+
+    Source: Guo et al. 2025 ("Log-Linear Attention").
+    """
+    return Level(number, memory)

@@ -10,6 +10,8 @@ from ._composite import (
     Chained as Chained,
     Every as Every,
     every as every,
+    Level as Level,
+    level as level,
     Mapped as Mapped,
     Scaled as Scaled,
     Transposed as Transposed,

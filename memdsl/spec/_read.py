@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from .._errors import SpecError
 from ._base import sort, Spec, whole
-from ._number import Number, number
+from ._kernel_base import AbstractKernel
+from ._number import interval, Number, number
 
 
 class AbstractRead(Spec):
@@ -96,15 +97,17 @@ class Normalised(AbstractRead):
 class Before(AbstractRead):
     """`read`, before the token is written: what the memory forecasts.
 
-    With a bonus, plus `scale ((bonus * k) . q) v`: the token's own pair, let through all the same.
+    With a bonus the token's own pair (v, 1) is let through all the same, with the weight
+    `bonus kernel(k, q)`: in the value, and in the mass where the read divides.
 
     **Arguments:**
 
     - `read`: how what is there is answered with.
-    - `bonus`: one number, or one `per="key_channel"`; or `None`.
+    - `bonus`: one number; or one `per="key_channel"`, `(bonus * k) . q`, where the kernel is `Dot`; or
+        `None`.
 
-    **Raises:** `SpecError` for a bonus under a read that divides, or with a kernel that is not
-    `Dot`.
+    **Raises:** `SpecError` for a bonus that can be below 0 under a read that divides, and one per
+    channel of a kernel that is not `Dot`.
 
     ??? example
 
@@ -112,10 +115,12 @@ class Before(AbstractRead):
         >>> import memdsl as md
         >>> md.Before(bonus=md.Learned(per="key_channel"))  # RWKV-6
         Before(bonus=Learned(per="key_channel"))
+        >>> md.Before(md.Normalised(), bonus=md.Learned(1.0, squash="exp"))  # RWKV-4
+        Before(Normalised(), bonus=Learned(1.0, squash="exp"))
 
         ```
 
-    Source: Peng et al. 2024 (RWKV-6).
+    Source: Peng et al. 2023 (RWKV-4), and 2024 (RWKV-6).
     """
 
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
@@ -132,13 +137,14 @@ class Before(AbstractRead):
                 at="read",
                 instead=f"{self.read!r}." if self.bonus is None else "one Before, with the bonus.",
             )
-        if self.bonus is not None and self.read.needs_mass():
+        reach = None if self.bonus is None else interval(self.bonus)
+        if self.read.needs_mass() and reach is not None and reach[0] < 0:
             raise SpecError(
-                "A bonus needs a read that does not divide.",
+                "A bonus below 0 can make the mass 0 or negative.",
                 where=self,
                 at="bonus",
-                why="It is added to the answer, and has no mass to be divided by.",
-                instead="Before(Evaluate(), bonus=...).",
+                why="The token's own pair enters the mass that Normalised divides by.",
+                instead='a bonus of at least 0, such as Learned(1.0, squash="exp").',
             )
 
     def core(self) -> "Evaluate | Normalised":
@@ -152,17 +158,21 @@ class Before(AbstractRead):
 
 
 class TopK(AbstractRead):
-    """`read` of only the `count` atoms with the largest weight `w_i kernel(k_i, q)`.
+    """`read` of only the `count` atoms with the largest weight `w_i kernel(k_i, q)`, w the decays.
 
-    What a write recalls is of all atoms. Of equals, those in the lowest slots are read.
+    What a write recalls is of all atoms. Of equals, those in the lowest slots are read. No gradient
+    flows through the choice.
 
     **Arguments:**
 
     - `count`: at least 1, and at most as many as are kept.
     - `read`: how they are answered with.
+    - `by`: another kernel, whose `w_i by(k_i, q)` is the weight that ranks: a cheap one, or one of
+        other coordinates. Keys then are kept as they are given, for both kernels to take from them what
+        each compares (`.pullback(Slice(0, 8))`), and this one need not be symmetric.
 
     **Raises:** `SpecError` where `count` is out of range, and where reads are nested so that one of
-    them says nothing.
+    them says nothing; with `by`, beside parts that speak of the channels of a key after a feature.
 
     ??? example
 
@@ -170,12 +180,18 @@ class TopK(AbstractRead):
         >>> import memdsl as md
         >>> md.Memory(md.RBF(), read=md.TopK(1)).read  # the nearest neighbour
         TopK(1)
+        >>> indexer = md.Dot().pullback(md.Slice(8, 12))
+        >>> md.Memory(md.Exp(md.Dot().pullback(md.Slice(0, 8))), read=md.TopK(64, by=indexer)).read
+        TopK(64, by=Dot().pullback(Slice(8, 12)))
 
         ```
+
+    Source: DeepSeek-AI 2025 (DeepSeek-V3.2, sparse attention) for `by`.
     """
 
     count: int = whole(at_least=1)
     read: AbstractRead = sort(AbstractRead, default=Normalised())
+    by: AbstractKernel | None = sort(AbstractKernel, default=None, optional=True)
     positional: ClassVar[int] = 2
 
     def __check__(self) -> None:
@@ -185,14 +201,14 @@ class TopK(AbstractRead):
                 f"TopK({self.count}) of TopK({inner}) is one TopK.",
                 where=self,
                 at="read",
-                instead=f"{TopK(min(self.count, inner), self.read.core())!r}.",
+                instead=f"{self.replace(count=min(self.count, inner), read=self.read.core())!r}.",
             )
         if self.read.is_before():
             raise SpecError(
                 "TopK says which atoms are read, and Before when: Before comes first.",
                 where=self,
                 at="read",
-                instead=f"{Before(TopK(self.count, self.read.core()), bonus_of(self.read))!r}.",
+                instead=f"{Before(self.replace(read=self.read.core()), bonus_of(self.read))!r}.",
             )
 
     def core(self) -> "Evaluate | Normalised":
@@ -218,6 +234,30 @@ class Backwards(AbstractRead):
         return self.read.is_before()
 
 
+class Forecast(AbstractRead):
+    """`read`, before the token is written and with nothing let through: what a forecast reads with."""
+
+    read: AbstractRead = sort(AbstractRead, default=Evaluate())
+    positional: ClassVar[int] = 1
+
+    def core(self) -> "Evaluate | Normalised":
+        return self.read.core()
+
+    def is_before(self) -> bool:
+        return True
+
+    def top(self) -> int | None:
+        return self.read.top()
+
+
+def ranked_by(read: Any) -> AbstractKernel | None:
+    """The kernel by which a read ranks atoms, where it is another one than that it reads through."""
+    while isinstance(read, Before | Forecast | Backwards):
+        read = read.read
+    return read.by if isinstance(read, TopK) else None
+
+
 def bonus_of(read: Any) -> Any:
     """The bonus of a read, or `None`."""
+    read = read.read if isinstance(read, Backwards) else read
     return read.bonus if isinstance(read, Before) else None

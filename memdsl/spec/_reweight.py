@@ -4,7 +4,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ._base import choice, plain_float
+from ._base import choice, plain_float, sort
+from ._loss import AbstractLoss
 from ._number import Number, number
 from ._write_base import AbstractWrite, rate, Recalled
 
@@ -15,9 +16,9 @@ NEGATIVE = ("frozen", "damped", "clip", "gauge", "centred", "exact")
 class Reweight(AbstractWrite):
     """The functional gradient of a normalised read, `(c, m) = rate / D(k) (-spread g, w)`.
 
-    g is the error signal, the derivative of the loss with respect to the answer, passed as the
-    value; s is the answer and `w = <g, s>`. Where w is below 0 the mass could vanish; `negative`
-    says what is written instead:
+    g is the error signal, the derivative of the loss with respect to the answer: of `loss` at s and
+    v, or passed in the place of the value; s is the answer and `w = <g, s>`. Where w is below 0 the
+    mass could vanish; `negative` says what is written instead:
 
     - `"exact"`: w all the same; `"damped"`: w shortened, by a factor common to a batch.
     - `"frozen"`: mass 0, so that only values are learned; always a descent direction.
@@ -31,6 +32,7 @@ class Reweight(AbstractWrite):
     - `spread`: the variance of a stored value, positive.
     - `negative`: as above.
     - `margin`: above 0; for `"gauge"` and `"centred"`.
+    - `loss`: of the answer and the value; `None` where the value is g, as in a growing layer.
 
     **Raises:** `SpecError` where an argument is out of range; and in a memory whose read does not
     divide, or whose mass can be 0.
@@ -52,9 +54,11 @@ class Reweight(AbstractWrite):
     spread: Number = number(default=1.0, above=0.0, of_input=False, meaning="value variance")
     negative: str = choice(*NEGATIVE, default="frozen")
     margin: float = plain_float(above=0.0, default=1e-2)
+    loss: AbstractLoss | None = sort(AbstractLoss, default=None, optional=True)
 
     def coefficient(self, value: Any, recalled: Recalled, norm: Any) -> tuple[Any, Any]:
-        g, s = value, recalled.answer
+        s = recalled.answer
+        g = value if self.loss is None else self.loss.gradient(s, value)
         step = self.rate / recalled.mass
         inner, size = g @ s, jnp.sqrt(jnp.maximum(g @ g, jnp.finfo(g.dtype).tiny))
         if self.negative in ("exact", "damped"):

@@ -26,6 +26,7 @@ from ._number import (
     Source,
     value_of,
 )
+from ._read import ranked_by
 
 
 _CHANNELS = {
@@ -200,9 +201,10 @@ _THEN = Then(Identity(), Identity())
 
 def peel(memory: Any) -> tuple[Any, AbstractFeature]:
     """`(memory, feature)` with the pullbacks of the kernel taken out of it, so that keys may be
-    mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`. A network has none.
+    mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`. A network has none,
+    and one that ranks by another kernel needs its keys as they are.
     """
-    if not isinstance(memory, Memory):
+    if not isinstance(memory, Memory) or ranked_by(memory.read) is not None:
         return memory, Identity()
     kernel, feature = memory.kernel, Identity()
     while isinstance(kernel, Pullback):  # K.pullback(f).pullback(g): g first, then f

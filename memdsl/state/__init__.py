@@ -7,6 +7,7 @@ from ._base import (
     Pair as Pair,
     read as read,
     Token as Token,
+    with_own as with_own,
 )
 from ._buffer import BufferState as BufferState
 from ._descent import DescentState as DescentState

@@ -24,7 +24,7 @@ from ..spec._gate import (
 )
 from ..spec._memory import Leaf
 from ..spec._number import log_of
-from ..spec._read import AbstractRead, Backwards, Normalised
+from ..spec._read import AbstractRead, Backwards, bonus_of, Normalised
 
 
 class Pair(NamedTuple):
@@ -124,8 +124,46 @@ def answer(read: AbstractRead, pair: Pair, *, scaled: bool = True) -> Array:
     return jnp.where(empty, 0, value / jnp.where(empty, 1, mass))
 
 
-def read(memory: Leaf, state: AbstractState, query: Array) -> Array:
-    """What the memory answers to a query, as it stands."""
+def with_own(
+    memory: Any, pair: Pair, query: Array, own: Token, there: Array | bool | None = None
+) -> Pair:
+    """N and D at a query with what the read lets through of a token's own pair, `bonus kernel(k, q)
+    (v, 1)`; nothing where the token is not `there`, or where there is no bonus."""
+    bonus = bonus_of(memory.read)
+    if bonus is None:
+        return pair
+    bonus = jnp.asarray(bonus, own.value.dtype)
+    share = bonus if there is None else jnp.where(there, bonus, 0)
+    value, mass, top = pair
+    if top is None:
+        by_channel = bonus.ndim > 0
+        weight = (share * own.key) @ query if by_channel else share * memory.kernel(own.key, query)
+    else:
+        log = memory.kernel.log(own.key, query)
+        nothing = jnp.all(value == 0) if mass is None else jnp.all(value == 0) & (mass == 0)
+        floor = jnp.where(nothing, -jnp.inf, top)
+        peak = jnp.maximum(floor, jnp.where(share > 0, log, -jnp.inf))
+        peak = jax.lax.stop_gradient(jnp.where(peak > -jnp.inf, peak, 0))
+        left = jnp.exp(jnp.where(nothing, 0, top - peak))
+        value, mass = left * value, None if mass is None else left * mass
+        weight, top = share * jnp.exp(jnp.where(share > 0, log, peak) - peak), peak
+    return Pair(value + weight * own.value, None if mass is None else mass + weight, top)
+
+
+def read(
+    memory: Leaf,
+    state: AbstractState,
+    query: Array,
+    own: Token | None = None,
+    there: Array | bool | None = None,
+) -> Array:
+    """What the memory answers to a query, as it stands; `own` is a pair that a bonus lets through."""
     if isinstance(memory.read, Backwards):
-        return memory.read.core().scale * state.evaluate_backwards(memory, query)
-    return answer(memory.read, state.evaluate(memory, query, memory.read.top()))
+        found = state.evaluate_backwards(memory, query)
+        bonus = None if own is None else bonus_of(memory.read)
+        if own is not None and bonus is not None:
+            share = bonus if there is None else jnp.where(there, bonus, 0)
+            found = found + share * own.key * (own.value @ query)
+        return memory.read.core().scale * found
+    pair = state.evaluate(memory, query, memory.read.top())
+    return answer(memory.read, pair if own is None else with_own(memory, pair, query, own, there))

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from ..spec._facts import is_solved
 from ..spec._memory import Memory
+from ..spec._read import ranked_by
 from ._base import AbstractState, Pair
 from ._solve import solve
 
@@ -112,11 +113,20 @@ class BufferState(AbstractState):
             return Pair(self.solved(memory, query), None)
         weights, log_scale = self.weights(memory, query)
         if top is not None and top < len(weights):
-            ranked = jnp.where(self.valid, weights, -jnp.inf)
-            _, chosen = jax.lax.top_k(jax.lax.stop_gradient(ranked), top)
+            _, chosen = jax.lax.top_k(
+                jax.lax.stop_gradient(self.ranked(memory, query, weights)), top
+            )
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
         _, values, masses = self.safe()
         return Pair(weights @ values, None if masses is None else weights @ masses, log_scale)
+
+    def ranked(self, memory: Memory, query: Array, weights: Array) -> Array:
+        """By how much each atom is one of the nearest; empty slots are the last."""
+        by = ranked_by(memory.read)
+        if by is not None:
+            keys, log_weight = self.safe()[0], jnp.where(self.valid, self.log_weight, 0)
+            weights = jnp.exp(log_weight) * by.pairs(keys, query[None, :])[:, 0]
+        return jnp.where(self.valid, weights, -jnp.inf)
 
     def problem(self, memory: Memory) -> tuple[Array, Array]:
         """The ridge problem `(W^½ K W^½ + strength) a = W^½ V`, as `(matrix, W^½)`; f = (W^½ a) . k."""

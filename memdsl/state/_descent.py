@@ -147,7 +147,11 @@ def write_descent(memory: Leaf, state: DescentState, token: Token) -> DescentSta
     moves = signals(memory, asked, latest)
     whole = joined(parts)
     if isinstance(whole, BufferState):
+        held = whole.counts.admitted
         whole = _with_room(memory, whole, token)
+        moves = jnp.where(
+            whole.counts.admitted > held, moves, 0
+        )  # a reservoir may have kept it out
     split = jnp.split(_numbers(whole), len(parts), axis=-1)
     numbers = dict(zip(parts, split, strict=True))
     step = _step(memory, asked, whole, latest, moves)

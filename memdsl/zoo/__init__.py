@@ -4,7 +4,27 @@ import inspect
 from collections.abc import Callable
 
 from ..spec._memory import AbstractMemory
-from . import _classics, _descents, layers as layers
+from . import _attention, _cells, _classics, _descents, _gated, layers as layers
+from ._attention import (
+    alibi as alibi,
+    deltaformer as deltaformer,
+    dsa as dsa,
+    laplace_attention as laplace_attention,
+    matern_attention as matern_attention,
+    path_attention as path_attention,
+    rational_attention as rational_attention,
+    rwkv4 as rwkv4,
+    softmax_sink as softmax_sink,
+    streaming_attention as streaming_attention,
+    wall_attention as wall_attention,
+)
+from ._cells import (
+    gauss_seidel as gauss_seidel,
+    rbf_gated_ridge as rbf_gated_ridge,
+    robust_kernel_delta as robust_kernel_delta,
+    softmax_delta as softmax_delta,
+    softmax_reweight as softmax_reweight,
+)
 from ._classics import (
     ada_transformer as ada_transformer,
     comba as comba,
@@ -52,6 +72,21 @@ from ._descents import (
     value_shift as value_shift,
     yaad as yaad,
 )
+from ._gated import (
+    based as based,
+    dplr as dplr,
+    gated_delta_product as gated_delta_product,
+    gated_oja as gated_oja,
+    hgrn as hgrn,
+    hgrn2 as hgrn2,
+    iplr as iplr,
+    kalman_net as kalman_net,
+    lightning_attention as lightning_attention,
+    log_linear_attention as log_linear_attention,
+    normalised_delta as normalised_delta,
+    rebased as rebased,
+    simple_gla as simple_gla,
+)
 
 
 def catalogue() -> dict[str, Callable[[], AbstractMemory]]:
@@ -68,7 +103,9 @@ def catalogue() -> dict[str, Callable[[], AbstractMemory]]:
     """
     return {
         name: function
-        for module in (_classics, _descents)
+        for module in (_classics, _gated, _descents, _attention, _cells)
         for name, function in vars(module).items()
-        if inspect.isfunction(function) and not name.startswith("_")
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
     }

@@ -81,6 +81,47 @@ def _dot(a: Array, b: Array) -> Array:
     return jnp.sum(a * b, -1, keepdims=True)
 
 
+class Indexer(md.AbstractKernel):
+    """`sum_j w_j relu(q_j . k)` of keys (k, 0) and queries (q, w): what ranks need not be symmetric."""
+
+    heads: int = 2
+
+    def __call__(self, k: Array, q: Array) -> Array:
+        size = (len(q) - self.heads) // self.heads
+        asked, weights = q[: self.heads * size].reshape(self.heads, size), q[self.heads * size :]
+        return weights @ jax.nn.relu(asked @ k[:size])
+
+
+def dsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # one key is that of the softmax and that of the indexer, side by side
+    batch, time, heads, size = x.q_idx.shape
+    asked = x.q_idx.reshape(batch, time, 1, -1) / math.sqrt(size)
+    asked = jnp.concatenate([asked, x.w_idx[:, :, None]], -1)
+    kept = jnp.zeros_like(asked).at[..., :size].set(x.k_idx[:, :, None])
+    of_softmax, of_indexer = (
+        md.Slice(0, x.k.shape[-1]),
+        md.Slice(x.k.shape[-1], x.k.shape[-1] + asked.shape[-1]),
+    )
+    memory = softmax(c)
+    memory = memory.replace(
+        kernel=memory.kernel.pullback(of_softmax),
+        read=md.TopK(c.topk, by=Indexer(heads).pullback(of_indexer)),
+    )
+
+    def beside(array: Array, indexed: Array) -> Array:
+        return jnp.concatenate([array, jnp.repeat(indexed, array.shape[2], 2)], -1)
+
+    keys, queries = beside(x.k, kept), beside(x.q, asked)
+    answers, _ = run(memory, keys, x.v, queries)
+    # which atoms are read is what a kernel of 1 answers to values that are each a channel of its own
+    which = memory.replace(kernel=md.Constant(1.0), read=memory.read.replace(read=md.Evaluate()))
+    places = jnp.broadcast_to(jnp.eye(time, dtype=x.k.dtype)[None, :, None], (batch, time, 1, time))
+    read, _ = run(which, keys[:, :, :1], places, queries[:, :, :1])
+    place = jnp.where(read[:, :, 0] > 0, jnp.arange(time, dtype=x.k.dtype), time)
+    place = jnp.sort(place, -1)[..., : c.topk]
+    return {"o": answers, "indices": jnp.where(place < time, place, -1)}
+
+
 def slots(
     x: SimpleNamespace, c: SimpleNamespace, run: Runner, written: Array, log_decay: Array,
     keys: Function | None, values: Function | None,
@@ -145,6 +186,7 @@ CASES: dict[str, Case] = {
     "rebased": operator(rebased),
     "deltaformer": deltaformer,
     "parallax": parallax,
+    "dsa": dsa,
     "gsa": gsa,
     "abc": abc,
     "precond_gated_delta_rule": precond_gated_delta_rule,

@@ -67,6 +67,8 @@ def _put_atoms(state: BufferState, f: Function, root: Array | None) -> BufferSta
 def take(state: Any, root: Array | None) -> Function:
     """The function that a state holds."""
     match state:
+        case (_, inner):  # a level, beside its place
+            return take(inner, root)
         case (inner,):
             return Function(take(inner, root).matrix.T)
         case DescentState():

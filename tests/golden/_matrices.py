@@ -114,6 +114,16 @@ def linear_attn_normalized(x: SimpleNamespace, c: SimpleNamespace, run: Runner) 
     return {"o": answers, "state": final.matrix, "z": final.mass[:, None]}
 
 
+def log_linear_attn(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # each level on its own, so that each of its plans is tried: their sum is what + makes of them
+    memory = md.Memory(md.Dot(), md.Hebb(), md.Decay(PER_HEAD))
+    answers = []
+    for number in range(c.num_levels):
+        one, factor = PER_HEAD * md.level(number, memory), x.level_scales[..., number]
+        answers.append(run(one, x.k, x.v, x.q, log_decay=x.g, factor=factor)[0])
+    return {"o": sum(answers[1:], answers[0])}
+
+
 def hgrn2(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     lower = x.lower_bound[None, None]
     decay = lower + (1 - lower) * jax.nn.sigmoid(x.f)
@@ -153,6 +163,7 @@ CASES: dict[str, Case] = {
     "simple_gla": operator(simple_gla, log_decay="g"),
     "gla": operator(gla, log_decay="gk"),
     "gla_stress": operator(gla, log_decay="gk"),
+    "log_linear_attn": log_linear_attn,
     "rwkv6": rwkv6,
     "hgrn": hgrn,
     "hgrn2": hgrn2,

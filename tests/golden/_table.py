@@ -137,7 +137,11 @@ def compare(golden: Golden, case: Case, plan: Plans, dtype: Any) -> Errors:
     # compiling is what this costs, so that the compiler is not asked for its best
     @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def both(inputs: Any, cotangents: Any) -> tuple[Any, Any]:
-        outputs, pull = jax.vjp(lambda x: _call(case, golden, Runner(dtype, plan), x), inputs)
+        def pulled(inputs: Any) -> tuple[Any, Any]:
+            outputs = _call(case, golden, Runner(dtype, plan), inputs)
+            return {name: outputs[name] for name in cotangents}, outputs
+
+        _, pull, outputs = jax.vjp(pulled, inputs, has_aux=True)
         return outputs, pull(cotangents)[0]
 
     outputs, gradients = both(_cast(golden.inputs, dtype), _cast(golden.cotangents, dtype))

@@ -142,6 +142,44 @@ def test_every_writes_the_last_of_each_group(seed: int):
     close(answers[3:], denote(md.every(2, RBF), tail))
 
 
+@law
+def test_levels_are_all_pairs_by_their_age(seed: int):
+    """Log-linear attention by its formula; and all levels together are the memory itself."""
+    time = 11
+    memory = md.Memory(md.Dot(), gate=md.Decay(md.FromInput("sigmoid")))
+    made = inputs(memory, seed, time=time)
+    levels = [denote(md.level(n, memory), made) for n in range(6)]
+    close(sum(levels), denote(memory, made))
+    assert not bool(jnp.any(levels[5])) and bool(jnp.all(levels[4][:8] == 0))
+    keys, values, queries = (made[n] for n in ("keys", "values", "queries"))
+    fades = jnp.cumsum(made["log_decay"])
+    for number, answers in enumerate(levels):
+        pairs = [
+            [(i ^ j).bit_length() == number and j <= i for j in range(time)] for i in range(time)
+        ]
+        weights = jnp.where(jnp.asarray(pairs), jnp.exp(fades[:, None] - fades[None, :]), 0)
+        close(answers, (weights * (queries @ keys.T)) @ values)
+    # a document starts its own count
+    starts = jnp.arange(time) == 3
+    rest = {n: a[3:] for n, a in made.items()}
+    after = denote(md.level(2, memory), made, starts=starts)[3:]
+    close(after, denote(md.level(2, memory), rest))
+
+
+@law
+def test_a_level_keeps_one_matrix(seed: int):
+    """However long the sequence: token by token, level n remembers one function and a place."""
+    memory = md.level(3, md.Memory(md.Dot(), gate=md.Decay(0.9)))
+    made = inputs(memory, seed, time=11)
+    state = md.empty(memory, KEY, VALUE, using="matrix / recurrent", dtype=jnp.float64)
+    assert sum(x.size for x in jax.tree.leaves(state)) == KEY * VALUE + 2
+    answers = []
+    for t in range(11):
+        state, answer = md.step(memory, state, *(made[n][t] for n in ("keys", "values", "queries")))
+        answers.append(answer)
+    close(jnp.stack(answers), denote(memory, made))
+
+
 @pytest.mark.parametrize("name", sorted(COMPOSITES))
 @law
 def test_documents_are_apart_and_padding_is_nothing(name: str, seed: int):

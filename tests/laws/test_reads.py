@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import memdsl as md
 from ..helpers import close, inputs, KERNELS, law, random, TIME
 
 
+LAST = md.Dot().pullback(md.Slice(2, 3))
 POSITIVE = sorted(name for name, kernel in KERNELS.items() if kernel.is_nonnegative())
 
 
@@ -90,6 +92,34 @@ def test_a_bonus_lets_the_own_pair_through(seed: int):
 
 
 @law
+def test_an_own_pair_enters_value_and_mass(seed: int):
+    """RWKV-4: one channel, keys of one number, queries of 1."""
+    made = inputs(md.zoo.rwkv4(), seed, key=1)
+    made |= {"queries": jnp.ones((TIME, 1)), "bonus": jnp.exp(0.4), "log_decay": jnp.log(0.8)}
+    k, v = np.asarray(made["keys"][:, 0]), np.asarray(made["values"])
+    value, mass, answers = np.zeros_like(v[0]), 0.0, []
+    for t in range(TIME):
+        own = np.exp(0.4 + k[t])
+        answers.append((value + own * v[t]) / (mass + own))
+        value, mass = 0.8 * value + np.exp(k[t]) * v[t], 0.8 * mass + np.exp(k[t])
+    close(denote(md.zoo.rwkv4(), made), np.stack(answers))
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@law
+def test_a_bonus_of_one_reads_after_the_write(name: str, seed: int):
+    """Where nothing fades, and every pair is added as it is; with a decay they differ."""
+    memory = md.Memory(KERNELS[name], read=md.Normalised(prior=0.3))
+    made = inputs(memory, seed)
+    own = memory.replace(read=md.Before(memory.read, bonus=1.0))
+    close(denote(own, made), denote(memory, made))
+    nothing = memory.replace(read=md.Before(memory.read, bonus=0.0))
+    close(denote(nothing, made), denote(memory.replace(read=md.Before(memory.read)), made))
+    # a forecast lets nothing through
+    close(denote(own, made, queries=None), denote(nothing, made, queries=made["keys"]))
+
+
+@law
 def test_nearest_reads(seed: int):
     softmax = md.Memory(md.Exp(3.0 * md.Dot()), read=md.Normalised())
     made = inputs(softmax, seed)
@@ -105,6 +135,25 @@ def test_nearest_reads(seed: int):
     # reading fewer changes no write: recall is over all atoms
     delta = md.Memory(md.RBF(), md.Delta(0.5), read=md.TopK(TIME, md.Evaluate()))
     close(denote(delta, made), denote(delta.replace(read=md.Evaluate()), made))
+
+
+@law
+def test_atoms_ranked_by_another_kernel(seed: int):
+    """A kernel that ranks as the first does changes nothing; another chooses, and has no gradient."""
+    memory = md.Memory(md.Exp(md.Dot()), md.Hebb(), md.Decay(0.9), read=md.TopK(2))
+    made = inputs(memory, seed)
+    same = memory.replace(read=md.TopK(2, by=md.Exp(md.Dot())))
+    close(denote(same, made), denote(memory, made))
+    apart = md.Memory(md.Exp(md.Dot().pullback(md.Slice(0, 2))), read=md.TopK(2, by=LAST))
+    keys, queries = np.asarray(made["keys"]), np.asarray(made["queries"])
+    answers = []
+    for t in range(TIME):
+        ranks = np.argsort(-keys[: t + 1, 2] * queries[t, 2])[:2]
+        weights = np.exp(keys[ranks, :2] @ queries[t, :2])
+        answers.append(weights @ np.asarray(made["values"])[ranks] / weights.sum())
+    close(denote(apart, made), np.stack(answers))
+    slopes = jax.grad(lambda q: jnp.sum(denote(apart, made, queries=q)))(made["queries"])
+    assert bool(jnp.all(slopes[:, 2] == 0)) and bool(jnp.any(slopes[:, :2] != 0))
 
 
 @law

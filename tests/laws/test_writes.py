@@ -322,6 +322,23 @@ def test_frozen_reweighting_is_a_kernel_layer(seed: int):
 
 
 @law
+def test_reweighting_by_a_loss_is_reweighting_by_its_gradients(seed: int):
+    """The error of every pair is of the answer at its key, before it is written."""
+    memory = md.Memory(
+        md.Exp(0.5 * md.Dot()),
+        md.Reweight(0.4, negative="exact", loss=md.Squared()),
+        md.Decay(0.9),
+        read=md.Normalised(prior=1.0),
+    )
+    made = inputs(memory, seed)
+    previous = memory.replace(gate=md.Keep())
+    errors = denote(previous, made, queries=None) - made["values"]
+    given = previous.replace(write=previous.write.replace(loss=None))
+    close(denote(previous, made), denote(given, made, values=errors))
+    assert np.max(np.abs(denote(memory, made) - denote(previous, made))) > 1e-6
+
+
+@law
 def test_which_reweighting_keeps_weights_from_being_negative(seed: int):
     """The error opposes the answer, which is where the exact weight is below 0."""
     answer, mass = random(seed, VALUE), jnp.asarray(1.5)
