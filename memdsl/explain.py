@@ -108,13 +108,14 @@ def _trained(layer: Layer, dims: Dims) -> str:
     """How many parameters the layer has, and of what."""
     module: Any = eqx.filter_eval_shape(lambda key: build(layer, dims, key=key), jax.random.key(0))
 
-    parts: dict[str, Any] = {
+    own = {
         **module.projections,
         "convolution": module.convolution,
         "gate": module.gate,
         "norm": module.gain,
         "output": module.output,
     }
+    parts: dict[str, Any] = {name: [part] for name, part in own.items()}
     for name, number, array in _numbers(module):
         if not isinstance(number, Knob):
             parts.setdefault(name, []).append(array)

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array
 
 from ..spec._memory import Leaf, Memory
-from ..state import AbstractState, BufferState, fade, read
+from ..state import AbstractState, BufferState, DescentState, fade, read
 from ..state._descent import settled
 from ..state._slots import observe, select
 from ..state._write import write, write_pair
@@ -52,9 +52,11 @@ def one_token(memory: Leaf, state: AbstractState, token: Inputs) -> tuple[Abstra
     if token.active is not None:
         after = select(token.active, after, state)
     out = read(first, after, query) if early is None else early
-    if isinstance(after, BufferState) and isinstance(first, Memory):
-        seen = observe(first, after, query)
-        after = seen if token.there is None else select(token.there, seen, after)
+    held: Any = after.function if isinstance(after, DescentState) else after
+    if isinstance(held, BufferState) and isinstance(first, Memory):
+        seen = observe(first, held, query)
+        seen = seen if token.there is None else select(token.there, seen, held)
+        after = seen if held is after else eqx.tree_at(lambda s: s.function, after, seen)
     return after, out
 
 

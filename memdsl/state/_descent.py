@@ -216,7 +216,9 @@ def _with_room(memory: Any, state: BufferState, token: Token) -> BufferState:
     admitted = admits(memory, state.with_numbers(state.values[:, : len(token.value)]), token)
     state = attempted(state)
     nothing = jnp.zeros_like(state.values[0])
-    return select(admitted, insert(memory, state, token.key, nothing, zero, zero), state)
+    return select(
+        admitted, insert(memory, state, token.key, nothing, zero, zero, len(token.value)), state
+    )
 
 
 def _fold(state: Any) -> Any:

@@ -64,9 +64,18 @@ def admits(memory: Memory, state: BufferState, token: Token) -> Array:
 
 
 def insert(
-    memory: Memory, state: BufferState, key: Array, value: Array, mass: Array, log_weight: Array
+    memory: Memory,
+    state: BufferState,
+    key: Array,
+    value: Array,
+    mass: Array,
+    log_weight: Array,
+    columns: int | None = None,
 ) -> BufferState:
-    """The buffer with a new atom in it; a full one makes room by the capacity's rule."""
+    """The buffer with a new atom in it; a full one makes room by the capacity's rule.
+
+    The first `columns` of the values are the function's, which is what coefficients are judged by.
+    """
     capacity = memory.capacity
     full = jnp.all(state.valid)
     if not isinstance(capacity, Budget | Window):
@@ -78,14 +87,16 @@ def insert(
     if isinstance(evict, LeaveOneOut):
         slot = jnp.argmin(state.valid)
         state = _put(state, slot, key, value, mass, log_weight)
-        return select(jnp.all(state.valid), _evict_lowest(memory, state, evict, merge), state)
+        return select(
+            jnp.all(state.valid), _evict_lowest(memory, state, evict, merge, columns), state
+        )
     if isinstance(evict, Random) and evict.reservoir:
         draw = jax.random.uniform(jax.random.fold_in(_draw(state, evict), 1), (), jnp.float32)
         seen = (_turn(state) + 1).astype(jnp.float32)
         enters = ~full | (draw * seen < len(state.valid))
-        made = _make_room(memory, state, evict, merge)
+        made = _make_room(memory, state, evict, merge, columns)
         return select(enters, _put(*made, key, value, mass, log_weight), _count(state, dropped=1))
-    made = _make_room(memory, state, evict, merge)
+    made = _make_room(memory, state, evict, merge, columns)
     return _put(*made, key, value, mass, log_weight)
 
 
@@ -129,11 +140,11 @@ def merged(
 
 
 def _make_room(
-    memory: Memory, state: BufferState, evict: Any, merge: AbstractMerge
+    memory: Memory, state: BufferState, evict: Any, merge: AbstractMerge, columns: int | None
 ) -> tuple[BufferState, Array]:
     """`(state, slot)`: a free slot, or the victim's, what it knew merged into the others."""
     full = jnp.all(state.valid)
-    score = _scores(state, evict)
+    score = _scores(state, evict, columns)
     slot = jnp.argmin(jnp.where(state.valid, score, -jnp.inf))
     emptied = _evict(memory, state, slot, merge)
     return select(full, emptied, state), slot
@@ -150,7 +161,11 @@ def _evict(memory: Memory, state: BufferState, slot: Array, merge: AbstractMerge
 
 
 def _evict_lowest(
-    memory: Memory, state: BufferState, evict: LeaveOneOut, merge: AbstractMerge
+    memory: Memory,
+    state: BufferState,
+    evict: LeaveOneOut,
+    merge: AbstractMerge,
+    columns: int | None,
 ) -> BufferState:
     keys, values, _ = state.safe()
     gram = memory.kernel.pairs(keys, keys)
@@ -159,19 +174,19 @@ def _evict_lowest(
         coefficients = state.coefficients(memory)
     else:
         matrix = gram + evict.ridge * jnp.eye(len(gram), dtype=gram.dtype)
-        coefficients = jnp.exp(state.log_weight)[:, None] * values
+        coefficients = jnp.exp(state.log_weight)[:, None] * values[:, :columns]
     inverse = solve(matrix, jnp.eye(len(gram), dtype=gram.dtype), Cholesky())
     score = jnp.sqrt(jnp.sum(coefficients**2, -1)) / jnp.diag(inverse)
     return _evict(memory, state, jnp.argmin(jax.lax.stop_gradient(score)), merge)
 
 
-def _scores(state: BufferState, evict: Any) -> Array:
+def _scores(state: BufferState, evict: Any, columns: int | None) -> Array:
     match evict:
         case Oldest():
             pinned = state.birth - state.origin < evict.sinks
             return jnp.where(pinned, jnp.inf, state.birth.astype(state.usage.dtype))
         case Smallest():
-            size = jnp.sum(state.values**2, -1)
+            size = jnp.sum(state.values[:, :columns] ** 2, -1)
             return jax.lax.stop_gradient(2 * state.log_weight + jnp.log(size))
         case LeastUsed():
             return jax.lax.stop_gradient(state.usage)

@@ -16,6 +16,7 @@ import pytest
 
 import memdsl as md
 from memdsl.plan import plan, RULES
+from memdsl.plan._tree import forecasting
 from memdsl.run._buffer import buffer_chunkwise
 from memdsl.run._gram import gram_chunkwise
 from memdsl.run._matrix import matrix_chunkwise
@@ -174,8 +175,13 @@ def check_against_the_oracle(memory: Any, made: dict[str, Any]) -> None:
 
 
 def is_tie(memory: Any) -> bool:
-    """Which of equally near atoms is read is decided by their slots, and says nothing."""
-    return "Constant" in repr(memory) and "TopK" in repr(memory)
+    """Which of equally near atoms is read, and which of equally small ones goes, says nothing.
+
+    A Huber loss by the norm clips, so that many coefficients have one norm, but for rounding.
+    """
+    said = repr(memory)
+    clipped = 'by="norm"' in said and "Smallest" in said
+    return clipped or ("Constant" in said and "TopK" in said)
 
 
 def check(name: str, memory: Any, *, is_flagged: bool) -> None:
@@ -264,7 +270,7 @@ def test_forecasts(name: str):
     made = inputs(memory, 5)
     made.pop("queries")
     expected = md.denote(memory, **made)
-    for using in plans(memory):
+    for using in plans(forecasting(memory)):
         close(run(memory, made, using)[1], expected, tolerance(memory))
 
 
