@@ -55,7 +55,13 @@ def one(layer, state, token):
     return layer.step(state, token)
 
 
-@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if index % 2 else [])
+        for index, name in enumerate(MEMORIES)
+    ],
+)
 def test_whole_pieces_and_tokens_agree(name):
     dtype = jnp.float64 if name in DOUBLE else jnp.float32
     layer, x = make(MEMORIES[name], dtype, output_gate="silu"), inputs(dtype=dtype)
