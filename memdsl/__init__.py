@@ -66,6 +66,7 @@ from .spec._feature import (
     Linear as Linear,
     LogSigmoid as LogSigmoid,
     Only as Only,
+    Preconditioner as Preconditioner,
     RandomFourier as RandomFourier,
     Relu as Relu,
     Scale as Scale,
@@ -145,10 +146,12 @@ from .spec._loss import (
 )
 from .spec._memory import (
     AbstractMemory as AbstractMemory,
+    Averaged as Averaged,
     every as every,
     level as level,
     Memory as Memory,
     Network as Network,
+    Rewired as Rewired,
     Zero as Zero,
 )
 from .spec._number import (
@@ -172,6 +175,17 @@ from .spec._read import (
     Evaluate as Evaluate,
     Normalised as Normalised,
     TopK as TopK,
+)
+from .spec._streams import (
+    AbstractStream as AbstractStream,
+    Answer as Answer,
+    Key as Key,
+    MappedStream as MappedStream,
+    Own as Own,
+    Query as Query,
+    StreamProduct as StreamProduct,
+    StreamSum as StreamSum,
+    Value as Value,
 )
 from .spec._write import (
     AbstractWrite as AbstractWrite,

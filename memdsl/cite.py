@@ -22,7 +22,7 @@ from .spec._capacity import (
     Window,
 )
 from .spec._facts import is_finite, one_pair
-from .spec._feature import Dpfp, EluPlusOne, Hedgehog, RandomFourier, Taylor
+from .spec._feature import Dpfp, EluPlusOne, Hedgehog, Preconditioner, RandomFourier, Taylor
 from .spec._gate import (
     AbstractRetention,
     Coherence,
@@ -35,9 +35,10 @@ from .spec._gate import (
 from .spec._kernel import Exp, Product, Pullback
 from .spec._layer import Grown
 from .spec._loss import Huber, Power, ValueShift
-from .spec._memory import Chained, Memory, Network, Transposed
+from .spec._memory import Averaged, Chained, Memory, Network, Rewired, Transposed
 from .spec._number import leaves, Source
 from .spec._read import Before, Normalised
+from .spec._streams import Own
 from .spec._write import ConjugateGradient, Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
 
@@ -106,6 +107,14 @@ def _is_softmax(spec: Any) -> bool:
     return isinstance(kernel, Exp) and isinstance(spec.write, Hebb)
 
 
+def _has_slots(spec: Any) -> bool:
+    """Whether a spec is a chain of two memories, the second written at vectors of its own."""
+    if not isinstance(spec, Rewired) or not isinstance(spec.memory, Chained):
+        return False
+    second = spec.memory.second
+    return isinstance(second, Rewired) and second.key == Own()
+
+
 _linear, _delta = _memory(Hebb, finite=True), _memory(Delta, finite=True)
 _kernel_delta = _memory(Delta, finite=False)
 
@@ -121,12 +130,16 @@ _rule("katharopoulos2020transformers")(_linear)
 _rule("sun2023retentive")(lambda s: _linear(s) and _fades(s, Decay, of_token=False))
 _rule("dao2024mamba2")(lambda s: _linear(s) and _fades(s, Decay, of_token=True))
 _rule("yang2024gla")(lambda s: _linear(s) and _fades(s, DiagonalDecay))
+_rule("qin2024lightnet")(_is(Averaged, over="key"))
+_rule("peng2022abc")(lambda s: _has_slots(s) and isinstance(s.memory.second.memory, Averaged))
+_rule("zhang2024gsa")(lambda s: _has_slots(s) and isinstance(s.memory.second.memory, Memory))
 _rule("peng2024rwkv6")(lambda s: isinstance(s, Before) and s.bonus is not None)
 
 # The delta rule
 _rule("schlag2021linear", "yang2024parallelizing")(_delta)
 _rule("yang2024gated")(lambda s: _delta(s) and _fades(s, Decay))
 _rule("kimi2025linear")(lambda s: _delta(s) and _fades(s, DiagonalDecay))
+_rule("tumma2026preconditioned")(_is(Preconditioner))
 _rule("hu2025comba")(_memory(Delta, recall="previous", erase="own", remove="key"))
 _rule("peng2025rwkv7")(_memory(Delta, recall="previous", erase="own", remove="own"))
 _rule("liu2024longhorn")(_is(Delta, implicit=True))

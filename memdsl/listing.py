@@ -10,6 +10,7 @@ from .spec._computed import Computed
 from .spec._memory import (
     AbstractMemory,
     Added,
+    Averaged,
     Boosted,
     Chained,
     Every,
@@ -17,6 +18,7 @@ from .spec._memory import (
     Mapped,
     Memory,
     Network,
+    Rewired,
     Scaled,
     Transposed,
 )
@@ -91,6 +93,13 @@ def cells(memory: AbstractMemory) -> list[str]:
             return _after_read(memory.memory, f" `* {_bare(_in_words(memory).factor)}`")
         case Level():
             return _after_read(memory.memory, ", level by level")
+        case Rewired():
+            changed = [name for name, _ in memory.shown() if name in memory.streams()]
+            text = f", of another {' and '.join(changed)}" if changed else ""
+            return _after_read(memory.memory, text)
+        case Averaged():
+            kernel, write, gate, *others = cells(memory.memory)
+            return [kernel, write, f"{gate}, a mean by {memory.over} channel", *others]
         case Every():
             kernel, write, *others = cells(memory.memory)
             return [kernel, f"{write}, every {memory.count} tokens", *others]
@@ -103,7 +112,7 @@ def state_size(chosen: Plan) -> int:
 
     def size(choice: Any) -> int:
         kinds = {rule.representation for rule, _ in choice.legal}
-        return min(state_shape(choice.memory, kind, chosen.dims)[1] for kind in kinds)
+        return min(state_shape(choice.memory, kind, choice.dims)[1] for kind in kinds)
 
     return sum(size(choice) for choice in chosen.choices)
 

@@ -16,12 +16,16 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import memdsl as md
-from memdsl.spec._facts import own_keys, pairs_per_token
+from memdsl.nn._channels import feature_sizes
+from memdsl.plan._tree import parts as parts_of
+from memdsl.spec._facts import needed_keys, pairs_per_token
 from memdsl.spec._feature import Weight
 from memdsl.spec._gate import forgets
-from memdsl.spec._memory import Mapped, Transposed
+from memdsl.spec._memory import Rewired
 from memdsl.spec._number import leaves as number_leaves
+from memdsl.spec._rewired import sizes_of
 from memdsl.spec._slots import key_channels, peel, slots
+from memdsl.spec._streams import Sizes
 
 
 KEY, VALUE, TIME = 3, 2, 6
@@ -185,6 +189,10 @@ _rbf = md.Memory(md.RBF(scale=1.5), md.Delta(0.5))
 _softmax = md.Memory(md.Exp(md.InverseRoot("key") * md.Dot()), read=md.Normalised())
 
 _soft = md.Memory(md.Dot(), md.Hebb(from_input), md.Decay(from_input))
+_unit = md.Key() >> md.L2Norm()
+_mean = md.Memory(md.Constant(), capacity=md.Window(3), read=md.Normalised()).of(value=md.Key())
+_squares = md.Memory(md.Constant(), md.Hebb(from_input), md.Decay(0.8)).of(value=_unit * _unit)
+_per_value = md.FromInput("sigmoid", per="value_channel")
 _own = md.Memory(md.RBF(), read=md.Before(md.Normalised(prior=0.2), bonus=0.5))
 
 COMPOSITES: dict[str, Any] = {
@@ -257,6 +265,24 @@ COMPOSITES: dict[str, Any] = {
     "every_minibatch": md.every(
         2, md.Memory(md.Dot(), md.Descent(rate=0.3, minibatch=2)).transpose()
     ),
+    "preconditioned": md.Memory(md.Dot(), md.Delta(0.5, erase="own"), md.Decay(0.9)).of(
+        key=_unit * (md.Answer(_squares) >> md.Preconditioner(md.Learned(0.3))),
+        erase=_unit, query=md.Query() >> md.Linear(KEY),
+    ),
+    "slots": (
+        md.Memory(md.Dot(), gate=md.ValueDecay(_per_value)).of(value=md.Own())
+        >> md.Softmax()
+        >> _softmax.of(key=md.Own())
+    ).of(own=md.FromInput("tanh", per="key_channel"), own_size=4),
+    "averaged": (
+        md.Memory(md.Dot(), md.Hebb(from_input)).averaged("value").of(value=md.Own())
+        >> md.Memory(md.Dot()).averaged("key").of(key=md.Own())
+    ).of(own=md.FromInput("softplus", per="value_channel")),
+    "averaged_before": md.Memory(md.Dot(), read=md.Before()).averaged("key"),
+    "boosted_rewired": _softmax.of(query=md.Query() + md.Answer(_mean)).boost(_rbf),
+    "every_rewired": md.every(2, _softmax).of(key=md.Answer(_mean)) + md.every(
+        2, _dot.of(key=md.Key() * md.Own(), own=md.Learned(0.5))
+    ),
     "ada": _softmax >> md.Linear(KEY) >> md.Memory(md.Dot(), initial=md.Learned()),
 }  # fmt: skip
 
@@ -325,16 +351,11 @@ def covering(meetings: int | None = None) -> dict[str, Any]:
     return found
 
 
-def _sized(
-    spec: Any, key: int, value: int, prefix: str = ""
-) -> Iterator[tuple[str, Any, int, int]]:
-    """`(prefix, memory, key size, value size)` of every part of a memory."""
-    yield prefix, spec, key, value
-    for name in ("memory", "first", "second"):
-        part = getattr(spec, name, None)
-        if part is not None:
-            k, v = (value, key) if isinstance(spec, Transposed) else (key, value)
-            yield from _sized(part, k, v, f"{prefix}{name}.")
+def _sized(spec: Any, sizes: Sizes, prefix: str = "") -> Iterator[tuple[str, Any, Sizes]]:
+    """`(prefix, memory, sizes of what it is given)` of every part of a memory."""
+    yield prefix, spec, sizes
+    for name, part in parts_of(spec):
+        yield from _sized(part, sizes_of(spec, name, sizes), f"{prefix}{name}.")
 
 
 def inputs(
@@ -346,17 +367,18 @@ def inputs(
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(generator.standard_normal(shape))
 
-    parts = list(_sized(spec, key, value))
-    leaves = [(p, leaf) for p, leaf, _, _ in parts if isinstance(leaf, md.Memory | md.Network)]
-    pairs = max((pairs_per_token(leaf.write) for _, leaf in leaves), default=1)
+    parts = list(_sized(spec, Sizes(key, value, key)))
+    inside = dict(feature_sizes(spec, key, value))
+    leaves = [leaf for _, leaf, _ in parts if isinstance(leaf, md.Memory | md.Network)]
+    pairs = max((pairs_per_token(leaf.write) for leaf in leaves), default=1)
     made = {
         "keys": normal(time * pairs, key),
         "values": normal(time * pairs, value),
         "queries": normal(time, key),
     }
-    for _, leaf in leaves:
-        for name in own_keys(leaf):
-            made[name] = normal(time * pairs, key)
+    for name in sorted(needed_keys(spec)):
+        made[name] = normal(time * pairs, key)
+    for leaf in leaves:
         if any(isinstance(gate, md.Reset) for gate in forgets(leaf.gate)):
             made["starts"] = jnp.asarray(generator.random(time) < 0.3)
     for slot in slots(spec):
@@ -364,10 +386,13 @@ def inputs(
             continue
         if any(isinstance(leaf, md.Schedule) for leaf in number_leaves(slot.number)):
             continue
-        _, part, k, v = max(
+        _, part, given = max(
             (p for p in parts if slot.path.startswith(p[0])), key=lambda p: len(p[0])
         )
-        sizes = {"value": v, "in": k}
+        k, v = given.key or 0, given.value or 0
+        sizes = {"key": k, "value": v, "in": inside.get(slot.path.rpartition(".")[0], k)}
+        if isinstance(part, Rewired):
+            sizes["key"] = sizes["value"] = sizes_of(part, "own", given).own or 0
         if isinstance(part, md.Memory):
             peeled, feature = peel(part)
             sizes["key"] = feature.size(k)
@@ -376,8 +401,6 @@ def inputs(
                 sizes["key"] = key_channels(part, k)
         if isinstance(part, md.Network):
             sizes["parameters"] = part.count(k, v)
-        if isinstance(part, Mapped) or ".loss." in slot.path or "after." in slot.path:
-            sizes["in"] = v
         if isinstance(slot.number, Weight):
             rows = sizes["in"] if slot.number.rows is None else slot.number.rows
             made[slot.name] = normal(*((rows,) if slot.number.vector else (rows, sizes["in"])))

@@ -257,6 +257,30 @@ def _level(number: int, memory: Any) -> Any:
         return memory
 
 
+_linear = st.builds(lambda rate: md.Memory(md.Dot(), md.Hebb(rate)), rates)
+_streams = _one_of(
+    st.sampled_from([md.Key(), md.Value(), md.Query()]), st.builds(md.Answer, leaf_memories)
+)
+streams = st.recursive(
+    _streams,
+    lambda inner: _one_of(
+        st.builds(lambda a, b: a * b, inner, inner),
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, f: a >> f, inner, features),
+    ),
+    max_leaves=3,
+)
+
+
+def _rewired(memory: md.AbstractMemory, stream: md.AbstractStream) -> md.AbstractMemory:
+    """A memory that sees another key, and a vector of its own, where it writes one pair a token."""
+    own = md.FromInput("tanh", per="key_channel")
+    try:
+        return memory.of(key=stream * md.Own(), own=own, own_size=3)
+    except md.SpecError:
+        return memory
+
+
 memories = _one_of(
     st.recursive(
         _one_of(leaf_memories, leaf_memories, st.just(md.Zero()), networks),
@@ -269,6 +293,8 @@ memories = _one_of(
             st.builds(_transposed, inner),
             st.builds(md.every, counts, inner),
             st.builds(_level, counts, inner),
+            st.builds(_rewired, inner, streams),
+            st.builds(md.Averaged, _linear, _choices("key", "value")),
         ),
         max_leaves=4,
     )

@@ -10,10 +10,12 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from ..plan import Dims, plan
-from ..plan._tree import answer_size, leaves, lower
+from ..plan._tree import leaves, lower
 from ..spec import _layer as specs
-from ..spec._facts import own_keys, pairs_per_token
+from ..spec._facts import needed_keys, pairs_per_token
+from ..spec._rewired import answer_size
 from ..spec._slots import resolve
+from ..spec._streams import Sizes
 from . import _algebra as algebra, _time as time
 from ._build import known, Made, make, Shape
 from ._numbers import init_numbers
@@ -109,9 +111,9 @@ def _(spec: specs.Rotary, dims: Dims, given: Shape, vocabulary: int | None, key:
 
 @make.register
 def _(spec: specs.Recall, dims: Dims, given: Shape, vocabulary: int | None, key: Array) -> Made:
-    found = [leaf for _, leaf, _ in leaves(lower(spec.memory))]
+    found = [leaf for _, leaf in leaves(lower(spec.memory))]
     pairs = max((pairs_per_token(leaf.write) for leaf in found), default=1)
-    wanted = {name.removesuffix("_keys") for leaf in found for name in own_keys(leaf)}
+    wanted = {name.removesuffix("_keys") for name in needed_keys(spec.memory)}
     numbers_key, *keys = jax.random.split(key, 6)
     streams, widths = {}, {}
     for name, own in zip(("query", "key", "value", "erase", "remove"), keys, strict=True):
@@ -145,7 +147,8 @@ def _(spec: specs.Recall, dims: Dims, given: Shape, vocabulary: int | None, key:
         numbers=init_numbers(memory, heads, model, key_size, value_size, numbers_key, inner),
         precision=jnp.zeros(0),
     )
-    return Made(module, Shape(heads * answer_size(memory, key_size, value_size)))
+    width = answer_size(memory, Sizes(key_size, value_size, key_size)) or 0
+    return Made(module, Shape(heads * width))
 
 
 def _sizes(

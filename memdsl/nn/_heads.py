@@ -16,6 +16,7 @@ from ..plan._stream import run_tree, Stream
 from ..plan._tree import leaves
 from ..spec._memory import AbstractMemory, Leaf
 from ..spec._slots import ground
+from ..spec._streams import Sizes
 from ..state import AbstractState
 from ._numbers import evaluate_constants, evaluate_numbers
 
@@ -131,7 +132,8 @@ def _modules(numbers: Numbers) -> list[tuple[str, Any]]:
 
 
 def _empty(chosen: Plan, dims: Dims, time: int | None, dtype: Any) -> Any:
-    one = empty_tree(chosen.memory, chosen, dims.key or 0, dims.value or 0, time, dtype)
+    sizes = Sizes(dims.key, dims.value, dims.key)
+    one = empty_tree(chosen.memory, chosen, sizes, time, dtype)
     return jax.tree.map(lambda a: jnp.broadcast_to(a, (dims.heads, *a.shape)), one)
 
 
@@ -151,7 +153,7 @@ def _with_initial(chosen: Plan, memory: Any, constants: dict[str, Any]) -> Any:
     states = {path: state for path, state in leaf_states(chosen.memory, memory)}
     for path, value in initial.items():
         prefix = path.removesuffix("initial").rstrip(".")
-        leaf = next(m for p, m, _ in leaves(chosen.memory) if p == prefix)
+        leaf = next(m for p, m in leaves(chosen.memory) if p == prefix)
         kind = chosen.rule(prefix).representation
 
         def clear(state: Any, matrix: Array, leaf: Leaf = leaf, kind: str = kind) -> Any:

@@ -12,11 +12,13 @@ from jaxtyping import Array
 from .._errors import SpecError
 from .._types import at_least_single
 from ..plan import Dims, plan
-from ..plan._tree import answer_size, leaves, lower
-from ..spec._facts import own_keys, pairs_per_token
+from ..plan._tree import leaves, lower
+from ..spec._facts import needed_keys, pairs_per_token
 from ..spec._layer import Layer
 from ..spec._memory import AbstractMemory
+from ..spec._rewired import answer_size
 from ..spec._slots import resolve
+from ..spec._streams import Sizes
 from ._base import AbstractModule
 from ._convolution import convolve
 from ._heads import computed_states, empty_heads, run_computed, run_heads
@@ -137,9 +139,9 @@ def build_layer(spec: Layer, dims: Dims, make: Make, key: Array) -> MemoryLayer:
     own = dataclasses.replace(dims, key=key_size, value=value_size, heads=heads)
     memory = lower(resolve(spec.memory, own.sizes()))
     plan(memory, dataclasses.replace(own, time=own.time or 64))  # an illegal memory is refused here
-    found = [leaf for _, leaf, _ in leaves(memory)]
+    found = [leaf for _, leaf in leaves(memory)]
     pairs = max((pairs_per_token(leaf.write) for leaf in found), default=1)
-    streams = {name for leaf in found for name in own_keys(leaf)}
+    streams = needed_keys(memory)
     widths = {"query": heads * key_size, "key": pairs * heads * key_size}
     widths["value"] = pairs * heads * value_size
     for name in ("erase", "remove"):
@@ -151,7 +153,7 @@ def build_layer(spec: Layer, dims: Dims, make: Make, key: Array) -> MemoryLayer:
         for k, (name, width) in zip(keys, widths.items(), strict=False)
     }
     taps, numbers_key, gate_key, output_key = keys[-4:]
-    width = answer_size(memory, key_size, value_size) * heads
+    width = (answer_size(memory, Sizes(key_size, value_size, key_size)) or 0) * heads
     convolution = None
     if spec.convolution:
         bound = 1 / math.sqrt(spec.convolution)

@@ -44,7 +44,7 @@ def init_numbers(
     """
     sizes = dict(channels(memory, key_size, value_size))
     inputs = dict(feature_sizes(memory, key_size, value_size))
-    found = ((f"{p}." if p else "", leaf) for p, leaf, _ in leaves_of(memory))
+    found = ((f"{p}." if p else "", leaf) for p, leaf in leaves_of(memory))
     networks = {prefix: leaf for prefix, leaf in found if isinstance(leaf, Network)}
     made: dict[str, tuple[Any, ...]] = {}
     for slot in slots(memory):

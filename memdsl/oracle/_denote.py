@@ -1,6 +1,5 @@
 """`denote`: what a memory means."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,27 +7,13 @@ from jaxtyping import Array, Bool, Float
 
 from .._errors import SpecError
 from .._types import checked
-from ..spec._memory import (
-    AbstractMemory,
-    Added,
-    Boosted,
-    Chained,
-    Every,
-    Leaf,
-    Level,
-    Mapped,
-    Memory,
-    Network,
-    Scaled,
-    Transposed,
-    Zero,
-)
-from ..spec._slots import peel, resolve
-from ._capacity import used
-from ._function import faded, Function, undefined
-from ._parameters import is_point
-from ._signals import check_streams, defined, given, grounded, inside, Numbers
-from ._token import all_written, asked_at, begun, Pair
+from ..spec._memory import AbstractMemory
+from ..spec._rewired import answer_size
+from ..spec._slots import resolve
+from ..spec._streams import Sizes
+from ._signals import check_streams, defined, given
+from ._stream import Stream
+from ._tree import answers_of
 
 
 @checked
@@ -155,188 +140,8 @@ def denote(
         remove_keys=grouped(remove_keys),
         forecasts=queries is None,
     )
-    answers, _ = _answers(resolved, numbers, stream)
-    size = _answer_size(resolved, key_size, value_size)
-    blank = jnp.zeros((size,), values.dtype)
+    answers, _ = answers_of(resolved, numbers, stream)
+    size = answer_size(resolved, Sizes(key_size, value_size, key_size))
+    blank = jnp.zeros((size or 0,), values.dtype)
     rows = [blank if answer is None else answer for answer in answers]
     return jnp.stack(rows) if rows else jnp.zeros((0, size), values.dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class Stream:
-    """Tokens. `keys`, `values`, `erase_keys` and `remove_keys` hold the pairs of every token.
-
-    `asks` are keys at which the memory is asked before the token is written, beside its query.
-    `forecasts`: the query itself is answered before the token is written. `writes` is False where a
-    token only reads, `closed` True where the memory fades and no pair is written.
-    """
-
-    keys: list[list[Any]]
-    values: list[list[Any]]
-    queries: list[Any]
-    asks: list[list[Any]]
-    mask: list[bool]
-    starts: list[bool]
-    writes: list[bool]
-    closed: list[bool]
-    erase_keys: list[list[Any]]
-    remove_keys: list[list[Any]]
-    forecasts: bool
-
-    def put(self, **changes: Any) -> "Stream":
-        """The stream with some of it changed."""
-        return dataclasses.replace(self, **changes)
-
-    def there(self) -> list[int]:
-        """The tokens that are not masked."""
-        return [t for t, is_there in enumerate(self.mask) if is_there]
-
-    def pairs(self, token: int) -> list[tuple[Any, Any, Any, Any]]:
-        """The pairs of a token: key, value, erase key and remove key."""
-        rows = (self.keys, self.values, self.erase_keys, self.remove_keys)
-        return list(zip(*(row[token] for row in rows), strict=True))
-
-
-Answers = tuple[list[Any], list[list[Any]]]
-"""The answer of every token to its query, and its answers to `asks`; `None`, `[]` where masked."""
-
-
-def _answers(memory: AbstractMemory, numbers: Numbers, stream: Stream) -> Answers:
-    tokens = range(len(stream.mask))
-
-    def of(name: str, stream: Stream) -> Answers:
-        return _answers(getattr(memory, name), inside(numbers, name), stream)
-
-    def each(change: Any, *many: Answers) -> Answers:
-        """`change(token, answer, …)` of every answer there is."""
-        answers: list[Any] = [None for _ in tokens]
-        asked: list[list[Any]] = [[] for _ in tokens]
-        for t in stream.there():
-            answers[t] = change(t, *(a[0][t] for a in many))
-            asked[t] = [change(t, *some) for some in zip(*(a[1][t] for a in many), strict=True)]
-        return answers, asked
-
-    if isinstance(memory, Memory | Network):
-        return _leaf(memory, numbers, stream, is_backwards=False)
-    if isinstance(memory, Transposed) and isinstance(memory.memory, Memory):
-        swapped = stream.put(keys=stream.values, values=stream.keys)
-        return _leaf(memory.memory, inside(numbers, "memory"), swapped, is_backwards=True)
-    if isinstance(memory, Zero):
-        same = (stream.queries, stream.asks)
-        return each(lambda t, _: jnp.zeros_like(stream.values[t][0]), same)
-    if isinstance(memory, Added):
-        return each(lambda t, a, b: a + b, of("first", stream), of("second", stream))
-    if isinstance(memory, Scaled):
-        factors = {t: grounded(memory, numbers, t).factor for t in stream.there()}
-        return each(lambda t, answer: factors[t] * answer, of("memory", stream))
-    if isinstance(memory, Mapped):
-        features = {t: grounded(memory, numbers, t).feature for t in stream.there()}
-        return each(lambda t, answer: features[t](answer), of("memory", stream))
-    if isinstance(memory, Chained):
-        answers, asked = of("first", stream)
-        return of("second", stream.put(queries=answers, asks=asked))
-    if isinstance(memory, Boosted):
-        more = [a + k for a, k in zip(stream.asks, stream.keys, strict=True)]
-        answers, recalled = of("first", stream.put(asks=more))
-        errors, asked = list(stream.values), [[] for _ in tokens]
-        for t in stream.there():
-            cut = len(stream.asks[t])
-            asked[t], at_keys = recalled[t][:cut], recalled[t][cut:]
-            errors[t] = [v - a for v, a in zip(stream.values[t], at_keys, strict=True)]
-        second = of("second", stream.put(values=errors))
-        return each(lambda t, a, b: a + b, (answers, asked), second)
-    if isinstance(memory, Every):
-        return of("memory", stream.put(writes=_every(memory.count, stream)))
-    if isinstance(memory, Level):
-        answers, asked = [None for _ in tokens], [[] for _ in tokens]
-        for t in stream.there():
-            closed = [level != memory.number for level in _levels(stream, t)]
-            of_level = of("memory", stream.put(closed=closed))
-            answers[t], asked[t] = of_level[0][t], of_level[1][t]
-        return answers, asked
-    raise undefined(memory)
-
-
-def _every(count: int, stream: Stream) -> list[bool]:
-    """Which tokens are written: the last of every `count`, counted from the last start."""
-    writes, seen = [False for _ in stream.mask], 0
-    for t in stream.there():
-        seen = 0 if stream.starts[t] else seen
-        if stream.writes[t]:
-            seen += 1
-            writes[t] = seen % count == 0
-    return writes
-
-
-def _levels(stream: Stream, reader: int) -> list[int | None]:
-    """The age level of every token for the reader, and `None` of those that it has none of."""
-    places: dict[int, int] = {}
-    for t in stream.there():
-        places = {} if stream.starts[t] else places
-        if stream.writes[t]:
-            places[t] = len(places)
-        if t == reader:
-            here = places.get(t, len(places) - 1)
-            levels = {s: (here ^ place).bit_length() for s, place in places.items()}
-            return [levels.get(s) for s in range(len(stream.mask))]
-    raise ValueError(f"there is no token {reader}")
-
-
-def _leaf(memory: Leaf, numbers: Numbers, stream: Stream, *, is_backwards: bool) -> Answers:
-    """One memory, token by token."""
-    answers: list[Any] = [None for _ in stream.mask]
-    asked: list[list[Any]] = [[] for _ in stream.mask]
-    function: Any = None
-    for t in stream.there():
-        here, feature = peel(grounded(memory, numbers, t))
-
-        def mapped(query: Any, feature: Any = feature) -> Any:
-            return query if is_backwards or query is None else feature(query)
-
-        def paired(token: int, feature: Any = feature) -> list[Pair]:
-            return [
-                Pair(feature(k), v, *(None if x is None else feature(x) for x in (e, r)))
-                for k, v, e, r in stream.pairs(token)
-            ]
-
-        pairs = paired(t)
-        if function is None or stream.starts[t]:
-            rest = [t, *(u for u in stream.there() if u > t and stream.writes[u])]
-            keys = [paired(u)[0].key for u in rest if stream.writes[u]] if is_point(here) else []
-            function = begun(here, pairs[0], keys)
-        query, is_early = mapped(stream.queries[t]), stream.forecasts or here.read.is_before()
-        size = len(pairs[0].value)
-
-        def ask(query: Any, function: Any, own: Any = None, here: Any = here, n: int = size) -> Any:
-            return asked_at(here, function, query, n, is_backwards=is_backwards, own=own)
-
-        asked[t] = [ask(mapped(key), function) for key in stream.asks[t]]
-        if is_early:
-            enters = stream.writes[t] and not stream.closed[t] and not stream.forecasts
-            answers[t] = ask(query, function, pairs[0] if enters else None)
-        if stream.closed[t] and stream.writes[t]:
-            function = faded(here, function, pairs[0].erase_key)
-        elif stream.writes[t]:
-            own = [peel(grounded(memory, numbers, t, j))[0] for j in range(len(pairs))]
-            function = all_written(own, pairs, function)
-        if not is_early:
-            answers[t] = ask(query, function)
-        if isinstance(function, Function):
-            function = used(here, function, query)
-    return answers, asked
-
-
-def _answer_size(memory: AbstractMemory, key_size: int, value_size: int) -> int:
-    """How many numbers an answer has."""
-    if isinstance(memory, Transposed):
-        return peel(memory.memory)[1].size(value_size)
-    if isinstance(memory, Mapped):
-        return memory.feature.size(_answer_size(memory.memory, key_size, value_size))
-    if isinstance(memory, Scaled | Every | Level):
-        return _answer_size(memory.memory, key_size, value_size)
-    if isinstance(memory, Added | Boosted):
-        return _answer_size(memory.first, key_size, value_size)
-    if isinstance(memory, Chained):
-        middle = _answer_size(memory.first, key_size, value_size)
-        return _answer_size(memory.second, middle, value_size)
-    return value_size

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._errors import SpecError
 from ..spec._base import children, Spec
-from ..spec._facts import own_keys, pairs_per_token
+from ..spec._facts import needed_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
 from ..spec._memory import AbstractMemory, Leaf, Memory, Network
 from ..spec._number import FromInput, leaves as number_leaves, Log, Schedule
@@ -42,13 +42,13 @@ def grounded(spec: Any, numbers: Numbers, token: int, pair: int = 0) -> Any:
     return ground(spec, {path: number.at(token, pair) for path, number in numbers.items()})
 
 
-def leaves(memory: AbstractMemory) -> Iterator[Leaf]:
+def leaves(memory: Any) -> Iterator[Leaf]:
     """The memories that a memory is made of."""
     if isinstance(memory, Memory | Network):
         yield memory
         return
     for _, part in children(memory):
-        if isinstance(part, AbstractMemory):
+        if isinstance(part, Spec):
             yield from leaves(part)
 
 
@@ -66,7 +66,7 @@ def defined(memory: AbstractMemory) -> int:
 
 def check_streams(memory: AbstractMemory, streams: Mapping[str, Any]) -> None:
     """An error where a further stream is missing, or is not taken by any part."""
-    needed = {name for leaf in leaves(memory) for name in own_keys(leaf)}
+    needed = needed_keys(memory)
     resets = any(isinstance(g, Reset) for leaf in leaves(memory) for g in forgets(leaf.gate))
     for name in ("erase_keys", "remove_keys", *(["starts"] if resets else [])):
         if (name in needed or name == "starts") and streams[name] is None:

@@ -4,7 +4,6 @@ from ..spec._computed import Computed
 from ..spec._memory import Memory
 from ..spec._number import FromInput, Knob, Learned, leaves as number_leaves, Schedule
 from ..spec._slots import Slot, slots
-from ._dims import Dims
 from ._facts import kernel_line, meaning, state_shape
 from ._plan import Choice, Plan
 
@@ -17,15 +16,15 @@ def page(chosen: Plan, name: str) -> list[str]:
     if several:
         lines.append(row("is", repr(memory)))
     else:
-        lines += _meaning(chosen.choices[0], dims)
+        lines += _meaning(chosen.choices[0])
     for index, slot in enumerate(slots(memory)):
         lines.append(row("signals" if index == 0 else "", _number(slot)))
     types = f"key {dims.key}, value {dims.value}, heads {dims.heads}, time {dims.time}"
     lines.append(row("types", types))
     for choice in chosen.choices:
         if several:
-            lines += ["", f"  part {choice.path}", *_meaning(choice, dims)]
-        lines += _choice(choice, dims)
+            lines += ["", f"  part {choice.path}", *_meaning(choice)]
+        lines += _choice(choice)
     return lines
 
 
@@ -34,13 +33,16 @@ def row(name: str, text: str) -> str:
     return f"  {name:<11}{text}"
 
 
-def _meaning(choice: Choice, dims: Dims) -> list[str]:
+def _meaning(choice: Choice) -> list[str]:
     name = "kernel" if isinstance(choice.memory, Memory) else "function"
-    return [row("meaning", meaning(choice.memory)), row(name, kernel_line(choice.memory, dims))]
+    return [
+        row("meaning", meaning(choice.memory)),
+        row(name, kernel_line(choice.memory, choice.dims)),
+    ]
 
 
-def _choice(choice: Choice, dims: Dims) -> list[str]:
-    memory = choice.memory
+def _choice(choice: Choice) -> list[str]:
+    memory, dims = choice.memory, choice.dims
     shape, floats = state_shape(memory, choice.rule.representation, dims)
     size = _bytes(4 * floats * dims.heads)
     constant = "constant in time"

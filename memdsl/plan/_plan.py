@@ -10,10 +10,11 @@ import jax
 from .._errors import SpecError
 from ..spec._memory import AbstractMemory, Leaf
 from ..spec._slots import resolve
+from ..spec._streams import Sizes
 from ._dims import Dims
 from ._rule import Machine, Rule
 from ._rules import RULES
-from ._tree import check_chains, leaves, lower
+from ._tree import check_chains, lower, sized_leaves
 
 
 MACHINES = {
@@ -30,6 +31,7 @@ class Choice:
 
     path: str
     memory: Leaf
+    dims: Dims
     rule: Rule
     seconds: float
     legal: tuple[tuple[Rule, float], ...]
@@ -113,17 +115,17 @@ def _plan(
     memory: AbstractMemory, dims: Dims, using: Any, purpose: str, kept: Any, rules: tuple[Rule, ...]
 ) -> Plan:
     wanted = using if using is None or isinstance(using, str) else dict(using)
-    found = leaves(memory)
+    sizes = Sizes(dims.key, dims.value, dims.key)
+    check_chains(memory, sizes)
+    found = sized_leaves(memory, sizes)
     if isinstance(wanted, dict):
         unknown = set(wanted) - {path for path, _, _ in found}
         if unknown:
             paths = ", ".join(repr(path) for path, _, _ in found)
             raise SpecError(f"using names no leaf {unknown.pop()!r}.", instead=f"one of {paths}.")
-    if dims.key is not None and dims.value is not None:
-        check_chains(memory, dims.key, dims.value)
     choices = []
-    for path, leaf, swapped in found:
-        own = dataclasses.replace(dims, key=dims.value, value=dims.key) if swapped else dims
+    for path, leaf, given in found:
+        own = dataclasses.replace(dims, key=given.key, value=given.value)
         name = wanted.get(path) if isinstance(wanted, dict) else wanted
         choices.append(_choose(path, leaf, own, name, purpose, dict(kept).get(path), rules))
     return Plan(memory, dims, purpose, tuple(choices))
@@ -172,4 +174,4 @@ def _choose(
             why=f"{reasons[0].upper()}{reasons[1:]}.",
             instead="a memory that one of the rules takes, or rules=md.RULES + (yours,).",
         )
-    return Choice(path, leaf, chosen[0], chosen[1], tuple(legal), tuple(rejected))
+    return Choice(path, leaf, dims, chosen[0], chosen[1], tuple(legal), tuple(rejected))

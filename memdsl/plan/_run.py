@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._errors import SpecError
 from .._types import checked
-from ..spec._facts import moves_keys, one_pair, own_keys, pairs_per_token
+from ..spec._facts import moves_keys, needed_keys, one_pair, own_keys, pairs_per_token
 from ..spec._gate import forgets, Reset
 from ..spec._memory import AbstractMemory, Memory, Network
 from ..spec._number import Log
@@ -145,7 +145,7 @@ def make_stream(
     found = leaf_states(memory, state)
     dtype = state_dtype(found[0][1]) if found else values.dtype
     count = jnp.zeros((), jnp.int32) if not found else found[0][1].count
-    pairs = max((pairs_per_token(leaf.write) for _, leaf, _ in leaves(memory)), default=1)
+    pairs = max((pairs_per_token(leaf.write) for _, leaf in leaves(memory)), default=1)
     seen = jnp.ones(len(queries), jnp.int32) if mask is None else mask.astype(jnp.int32)
     steps = count + jnp.cumsum(seen) - seen
     constants, tokens = bind(
@@ -193,9 +193,10 @@ def _check_streams(
     remove_keys: Array | None,
 ) -> None:
     given = {"erase_keys": erase_keys, "remove_keys": remove_keys}
-    for _, leaf, _ in leaves(memory):
+    needed = needed_keys(memory)
+    for _, leaf in leaves(memory):
         for name in own_keys(leaf):
-            if given[name] is None:
+            if given[name] is None and name in needed:
                 raise SpecError(
                     f"The memory takes {name}, and got none.",
                     where=leaf if moves_keys(leaf) else one_pair(leaf.write),

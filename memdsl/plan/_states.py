@@ -8,28 +8,27 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._errors import SpecError
+from ..run._shares import NOTHING
 from ..spec._facts import is_unbounded
 from ..spec._gate import admissions
 from ..spec._memory import (
     AbstractMemory,
-    Added,
-    Boosted,
-    Chained,
+    Averaged,
     Every,
     Leaf,
     Level,
     Memory,
     Network,
-    Transposed,
-    Zero,
 )
+from ..spec._rewired import sizes_of
+from ..spec._streams import Sizes
 from ..state import AbstractState, BufferState, empty_state, GramState, NetworkState
 from ._dims import Dims
 from ._plan import Plan, plan, Using
 from ._prepare import kept_size, prepare
 from ._rule import Rule
 from ._rules import RULES
-from ._tree import leaves
+from ._tree import leaves, parts
 
 
 def leaf_states(memory: AbstractMemory, state: Any) -> list[tuple[Any, ...]]:
@@ -43,7 +42,7 @@ def leaf_states(memory: AbstractMemory, state: Any) -> list[tuple[Any, ...]]:
             where=memory,
             instead="a state from md.empty(memory, ...), or from a run of this memory.",
         )
-    return [(path, s) for (path, _, _), s in zip(found, states, strict=True)]
+    return [(path, s) for (path, _), s in zip(found, states, strict=True)]
 
 
 def representation_of(state: Any) -> str:
@@ -101,51 +100,52 @@ def empty(
     """
     dims = Dims(key=key_size, value=value_size, time=capacity)
     chosen = plan(memory, dims, using=using, purpose=purpose, rules=rules)
-    return empty_tree(chosen.memory, chosen, key_size, value_size, capacity, dtype)
+    sizes = Sizes(key_size, value_size, key_size)
+    return empty_tree(chosen.memory, chosen, sizes, capacity, dtype)
 
 
 def empty_tree(
     memory: AbstractMemory,
     chosen: Plan,
-    key_size: int,
-    value_size: int,
+    sizes: Sizes,
     capacity: int | None,
     dtype: Any,
     path: str = "",
 ) -> Any:
     """The empty state of a memory under a plan."""
 
-    def part(name: str, k: int, v: int) -> Any:
-        inner = getattr(memory, name)
-        return empty_tree(inner, chosen, k, v, capacity, dtype, f"{path}{name}.")
+    def inside() -> tuple[Any, ...]:
+        return tuple(
+            empty_tree(
+                part, chosen, sizes_of(memory, name, sizes), capacity, dtype, f"{path}{name}."
+            )
+            for name, part in parts(memory)
+        )
 
     match memory:
         case Memory() | Network():
             representation = chosen.rule(path.rstrip(".")).representation
-            size = kept_size(memory, key_size, representation)
+            size = kept_size(memory, sizes.key or 0, representation)
             prepared, _ = prepare(memory, representation)
-            return empty_state(prepared, representation, size, value_size, capacity, dtype)
-        case Zero():
-            return ()
-        case Added() | Chained() | Boosted():
-            return part("first", key_size, value_size), part("second", key_size, value_size)
+            return empty_state(prepared, representation, size, sizes.value or 0, capacity, dtype)
         case Every() | Level():
-            return jnp.zeros((), jnp.int32), part("memory", key_size, value_size)
-        case Transposed():
-            return (part("memory", value_size, key_size),)
+            return jnp.zeros((), jnp.int32), *inside()
+        case Averaged():
+            channels = sizes.key if memory.over == "key" else sizes.value
+            return jnp.full(channels or 0, NOTHING, dtype), *inside()
         case _:
-            return (part("memory", key_size, value_size),)
+            return inside()
 
 
 def with_room(memory: AbstractMemory, before: Any, after: Any, out: Array) -> Array:
     """The answers, or an error at run time where a buffer that should keep all atoms was full."""
     lost = jnp.asarray(False)
     pairs = zip(leaf_states(memory, before), leaf_states(memory, after), strict=True)
-    for (_, leaf, _), ((_, old), (_, new)) in zip(leaves(memory), pairs, strict=True):
+    for (_, leaf), ((_, old), (_, new)) in zip(leaves(memory), pairs, strict=True):
         old, new = getattr(old, "function", old), getattr(new, "function", new)
         if isinstance(new, BufferState) and _keeps_all(leaf) and not admissions(leaf.gate):
             lost = lost | jnp.any(new.counts.dropped > old.counts.dropped)
-    if lost is False or not any(_keeps_all(leaf) for _, leaf, _ in leaves(memory)):
+    if lost is False or not any(_keeps_all(leaf) for _, leaf in leaves(memory)):
         return out
     return eqx.error_if(
         out,

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..run._inputs import Inputs
+from ..run._shares import running_shares
 from ..spec._facts import pairs_per_token
 from ..spec._memory import (
     AbstractMemory,
     Added,
+    Averaged,
     Boosted,
     Chained,
     Every,
@@ -21,16 +23,19 @@ from ..spec._memory import (
     Mapped,
     Memory,
     Network,
+    Rewired,
     Scaled,
     Transposed,
     Zero,
 )
+from ..spec._number import Log
 from ..spec._read import Backwards
 from ..spec._slots import ground
 from ..state import AbstractState
 from ._plan import Plan
 from ._prepare import prepare
-from ._tree import forecasting
+from ._tree import forecasting, part_at, parts
+from ._wiring import evaluate_stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Stream:
     there: Array | None = None
     closed: Array | None = None
     """True where the memory fades, and no pair is written."""
+    own: Array | None = None
+    """What `Own()` stands for."""
 
     def put(self, **changes: Any) -> "Stream":
         """A copy with some fields changed."""
@@ -71,7 +78,7 @@ def run_tree(
     """`(state, answers)` of a memory and the memories it is made of."""
 
     def part(name: str, inner_state: Any, inner: Stream, spec: Any = None) -> tuple[Any, Array]:
-        spec = getattr(memory, name) if spec is None else spec
+        spec = part_at(memory, name) if spec is None else spec
         return run_tree(spec, chosen, inner_state, inner.under(name), f"{path}{name}.")
 
     match memory:
@@ -123,8 +130,53 @@ def run_tree(
             starts = begins if stream.starts is None else begins | stream.starts
             inner, out = part("memory", inner_state, stream.put(starts=starts, closed=closed))
             return (last, inner), jnp.where(reads[:, None], out, 0)
+        case Averaged():
+            last, inner_state = state
+            is_of_keys = memory.over == "key"
+            logits = stream.keys if is_of_keys else stream.values
+            last, log_share, log_decay = running_shares(logits, last, stream.starts, stream.active)
+            shares = jnp.exp(log_share)
+            inner = stream.put(keys=shares) if is_of_keys else stream.put(values=shares)
+            tokens = {**stream.tokens, "memory.gate.decay": Log(log_decay)}
+            inner_state, out = part("memory", inner_state, inner.put(tokens=tokens))
+            return (last, inner_state), out
+        case Rewired():
+            states = dict(zip((path for path, _ in parts(memory)), state, strict=True))
+
+            def answer(name: str) -> Array:
+                states[name], out = part(name, states[name], stream)
+                return out
+
+            if memory.own is not None:
+                stream = stream.put(own=_own(memory.own, stream))
+            given = {
+                name: evaluate_stream(spec, name, stream, answer)
+                for name, spec in memory.streams().items()
+            }
+            inner = stream.put(**{_FIELDS[name]: rows for name, rows in given.items()})
+            states["memory"], out = part("memory", states["memory"], inner)
+            return tuple(states.values()), out
         case _:
             raise TypeError(f"no execution for {type(memory).__name__}")
+
+
+def _own(number: Any, stream: Stream) -> Array:
+    """The vector of every token that `of(own=...)` brings."""
+    time = len(stream.queries)
+    value = stream.tokens.get("own", stream.constants.get("own", number))
+    value = jnp.asarray(value, stream.keys.dtype)
+    if "own" in stream.tokens:
+        return value.reshape(time, -1)
+    return jnp.broadcast_to(value.reshape(1, -1), (time, value.size))
+
+
+_FIELDS = {
+    "key": "keys",
+    "value": "values",
+    "query": "queries",
+    "erase": "erase_keys",
+    "remove": "remove_keys",
+}
 
 
 def _blocks(level: int, places: Array, active: Array | None) -> tuple[Array, Array, Array]:

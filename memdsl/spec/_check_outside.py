@@ -12,12 +12,15 @@ from ._facts import (
     is_additive,
     is_solved,
     moves_keys,
+    needed_keys,
     needs_atoms,
+    pairs_per_token,
+    writes_of,
 )
-from ._gate import admissions, Decay, parts, Reset, Surprise
+from ._gate import admissions, Decay, Keep, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
-from ._memory import Level, Memory, Network, Transposed
-from ._number import FromInput, leaves
+from ._memory import Averaged, Level, Memory, Network, Rewired, Transposed
+from ._number import axis_of, FromInput, leaves
 from ._read import bonus_of
 from ._slots import slots
 from ._write import Descent, Hebb, Reweight
@@ -102,6 +105,85 @@ def check_level(spec: Level) -> None:
             where=inner,
             at="gate" if admissions(inner.gate) else "capacity",
             instead="All(), and no admission gate.",
+        )
+
+
+def check_rewired(spec: Rewired) -> None:
+    """Raises `SpecError` for streams that nobody takes, and for several pairs a token."""
+    several = [write for write in writes_of(spec) if pairs_per_token(write) > 1]
+    if several:
+        raise SpecError(
+            f"of(...) is of a memory that writes one pair a token, and {several[0]!r} is of more.",
+            where=spec,
+            at="memory",
+            instead="Delta(...), say, and of(...) without times(...).",
+        )
+    for name in ("erase", "remove"):
+        if getattr(spec, name) is not None and f"{name}_keys" not in needed_keys(spec.memory):
+            raise SpecError(
+                f"The memory takes no {name} keys.",
+                where=spec,
+                at=name,
+                instead=f'Delta({name}="own"), or no {name}=.',
+            )
+    if spec.own is not None and not spec.uses_own():
+        raise SpecError(
+            "No stream is Own(), so that own is given for nothing.",
+            where=spec,
+            at="own",
+            instead="key=Own(), say.",
+        )
+    if spec.own_size is not None and not axis_of(spec.own).endswith("channel"):
+        raise SpecError(
+            "own_size is how many channels own has, and it is one number.",
+            where=spec,
+            at="own_size",
+            instead='own=FromInput("identity", per="key_channel"), say.',
+        )
+    if len(spec.shown()) == 1:  # the memory alone
+        raise SpecError("of() changes nothing.", where=spec, instead="key=Key() >> L2Norm(), say.")
+
+
+def check_averaged(spec: Averaged) -> None:
+    """Raises `SpecError` for a memory whose channels are no running means."""
+    inner = spec.memory
+    if not isinstance(inner, Memory):
+        raise SpecError(
+            f"averaged is of one Memory, not of {inner!r}.",
+            where=inner,
+            instead="the parts averaged, then combined.",
+        )
+    if not isinstance(inner.kernel, Dot) or not isinstance(inner.write, Hebb):
+        at = "write" if isinstance(inner.kernel, Dot) else "kernel"
+        raise SpecError(
+            "averaged is of a linear memory that adds its pairs.",
+            where=inner,
+            at=at,
+            why="Each channel of the key, or the value, is the logit of a weight, and a running mean "
+            "is a sum that fades.",
+            instead="Memory(Dot(), Hebb()), and a feature of the logits by of(key=Key() >> …).",
+        )
+    if not isinstance(inner.gate, Keep | Reset):
+        raise SpecError(
+            "A running mean fades by itself.",
+            where=inner,
+            at="gate",
+            why="What is new has its share, and what is old keeps the rest.",
+            instead="Keep() or Reset().",
+        )
+    if inner.read.needs_mass() or inner.read.top() is not None or bonus_of(inner.read) is not None:
+        raise SpecError(
+            "A running mean is read as it is: its weights have the sum 1 already.",
+            where=inner,
+            at="read",
+            instead="Evaluate(...) or Before().",
+        )
+    if inner.initial is not None or not isinstance(inner.capacity, All):
+        raise SpecError(
+            "A running mean is of all pairs so far, and of nothing else.",
+            where=inner,
+            at="initial" if inner.initial is not None else "capacity",
+            instead="All(), and no initial state.",
         )
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from ._base import children, Spec
 from ._capacity import All, Budget, LeaveOneOut, Window
 from ._gate import (
     AbstractRetention,
@@ -14,7 +15,7 @@ from ._gate import (
     ValueDecay,
 )
 from ._kernel import AbstractKernel, Dot, Pullback
-from ._memory import Leaf, Memory, Network
+from ._memory import AbstractMemory, Leaf, Memory, Network, Rewired
 from ._read import Backwards
 from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
 
@@ -139,6 +140,27 @@ def own_keys(memory: Leaf) -> tuple[str, ...]:
     streams = [("erase_keys", inner.erase), ("remove_keys", inner.remove)]
     written = tuple(name for name, choice in streams if choice == "own")
     return tuple(dict.fromkeys((*written, *moved)))
+
+
+def needed_keys(memory: AbstractMemory) -> set[str]:
+    """The further streams of keys that a memory and all its parts must be given."""
+    if isinstance(memory, Memory | Network):
+        return set(own_keys(memory))
+    if isinstance(memory, Rewired):
+        given = {f"{name}_keys" for name in memory.streams()}
+        within = needed_keys(memory.memory) - given
+        return within.union(*(needed_keys(part) for _, part in memory.answers()))
+    parts = [part for _, part in children(memory) if isinstance(part, AbstractMemory)]
+    return set().union(*(needed_keys(part) for part in parts))
+
+
+def writes_of(memory: Any) -> list[AbstractWrite]:
+    """The writes of all parts of a memory."""
+    if isinstance(memory, Memory | Network):
+        return [memory.write]
+    return [
+        write for _, part in children(memory) if isinstance(part, Spec) for write in writes_of(part)
+    ]
 
 
 def moves_keys(memory: Leaf) -> bool:

@@ -31,6 +31,7 @@ from ._feature_trained import (
     Hedgehog as Hedgehog,
     LayerNorm as LayerNorm,
     Linear as Linear,
+    Preconditioner as Preconditioner,
     Weight as Weight,
 )
 

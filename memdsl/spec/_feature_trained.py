@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ._base import choice, flag, plain_float, refuse, Spec, whole
 from ._feature_base import AbstractFeature
-from ._number import Number, Source
+from ._number import Number, number, Source
 
 
 class Weight(Source):
@@ -153,3 +153,38 @@ class LayerNorm(AbstractFeature):
         y = y if self.weight is None else self.weight * y
         y = y if self.bias is None else y + self.bias
         return x + y if self.residual else y
+
+
+class Preconditioner(AbstractFeature):
+    """`base^(-r / (1 + |r|))` for `r = log(x + epsilon) - log_scale`: near 1, and smaller for larger x.
+
+    It lies between `1 / base` and `base`, whatever x is.
+
+    **Arguments:**
+
+    - `log_scale`: the logarithm of the x that gives 1.
+    - `base`: above 1.
+    - `epsilon`: above 0, for an x of 0.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> [round(float(x), 4) for x in md.Preconditioner()(jnp.array([0.0, 1.0, 100.0]))]
+        [1.4595, 1.0, 0.7167]
+
+        ```
+
+    Source: Tumma et al. 2026 ("Preconditioned DeltaNet").
+    """
+
+    log_scale: Number = number(default=0.0, meaning="logarithm of the square that is not changed")
+    base: float = plain_float(above=1.0, default=1.5)
+    epsilon: float = plain_float(above=0.0, default=1e-6)
+    nonnegative: ClassVar[bool] = True
+    positional: ClassVar[int] = 1
+
+    def __call__(self, x: Any) -> Any:
+        r = jnp.log(x + self.epsilon) - self.log_scale
+        return self.base ** (-r / (1 + jnp.abs(r)))

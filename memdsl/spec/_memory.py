@@ -23,6 +23,7 @@ from ._memory_base import AbstractMemory as AbstractMemory, initial_state
 from ._network import Network as Network
 from ._number import Learned
 from ._read import AbstractRead, Evaluate
+from ._rewired import Averaged as Averaged, Rewired as Rewired
 from ._write import AbstractWrite, Hebb
 
 

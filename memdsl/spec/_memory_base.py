@@ -12,6 +12,8 @@ from ._number import is_number, Learned, Number
 
 if TYPE_CHECKING:
     from ._composite import Boosted, Chained, Mapped, Scaled
+    from ._rewired import Averaged, Rewired
+    from ._streams import AbstractStream
 
 
 class AbstractMemory(Spec):
@@ -19,7 +21,8 @@ class AbstractMemory(Spec):
 
     `a + b` answers with the sum, `factor * a` with a multiple, `a >> feature` with a feature of the
     answer. `a >> b` asks b what a answered, `a.boost(b)` writes to b what a got wrong,
-    `a.transpose()` swaps keys and values, and `every(n, a)` writes every n tokens.
+    `a.transpose()` swaps keys and values, and `every(n, a)` writes every n tokens. `a.of(key=…)` shows
+    it other vectors of a token, and `a.averaged("key")` makes running means of it.
 
     ??? example
 
@@ -77,6 +80,30 @@ class AbstractMemory(Spec):
         from ._composite import Boosted
 
         return Boosted(self, _memory(other, "boost", self))
+
+    def of(
+        self,
+        *,
+        key: "AbstractStream | None" = None,
+        value: "AbstractStream | None" = None,
+        query: "AbstractStream | None" = None,
+        erase: "AbstractStream | None" = None,
+        remove: "AbstractStream | None" = None,
+        own: Number = None,
+        own_size: int | None = None,
+    ) -> "Rewired":
+        """The memory, written with other vectors of a token, and asked at another one."""
+        from ._rewired import Rewired
+
+        given = {"key": key, "value": value, "query": query, "erase": erase, "remove": remove}
+        changed = {name: stream for name, stream in given.items() if stream is not None}
+        return Rewired(self, **changed, own=own, own_size=own_size)
+
+    def averaged(self, over: str) -> "Averaged":
+        """Running means, weighed by a softmax over time of each channel of the key, or the value."""
+        from ._rewired import Averaged
+
+        return Averaged(self, over)
 
     def transpose(self) -> "AbstractMemory":
         """Keys and values swap roles: values are stored as keys, and it is read from behind."""

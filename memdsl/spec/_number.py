@@ -53,6 +53,12 @@ def leaves(number: Any) -> list[Any]:
     return [number]
 
 
+def axis_of(number: Any) -> str:
+    """What a number is one of: the finest of the axes of what it is made of."""
+    axes = [getattr(leaf, "per", "layer") for leaf in leaves(number)]
+    return max(axes, key=AXES.index)
+
+
 def interval(number: Any) -> tuple[float, float] | None:
     """Where a number can be when nothing has been trained yet; `None` where nobody knows."""
     match number:

@@ -15,7 +15,7 @@ from ._kernel import Pullback
 from ._layer_base import AbstractLayer
 from ._memory import Memory
 from ._number import (
-    AXES,
+    axis_of,
     InverseRoot,
     Knob,
     Learned,
@@ -27,6 +27,7 @@ from ._number import (
     value_of,
 )
 from ._read import ranked_by
+from ._source import Derived
 
 
 _CHANNELS = {
@@ -87,6 +88,8 @@ def _walk(spec: Any, prefix: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]
     meta = {f.name: f.metadata for f in dataclasses.fields(spec)}
     for name, value in children(spec):
         path = f"{prefix}{name}"
+        if isinstance(value, Derived):
+            continue
         if isinstance(value, Source):
             yield path, value, meta[name.split(".")[0]]
         elif isinstance(value, Spec):
@@ -111,8 +114,7 @@ def _shortest(name: str, names: list[str]) -> str:
 def _per(number: Any) -> str:
     if isinstance(number, Weight):
         return "matrix"
-    axes = [getattr(leaf, "per", "layer") for leaf in leaves(number)]
-    return max(axes, key=AXES.index)
+    return axis_of(number)
 
 
 def resolve(spec: Any, sizes: Mapping[str, int]) -> Any:

@@ -223,6 +223,14 @@ class FromInput(Source):
         return f'FromInput("{"sigmoid" if at_most == 1 else "softplus"}").'
 
 
+class Derived(Source):
+    """A number that the memory around it computes, token by token; no signal."""
+
+    per: str = choice("key_channel", "value_channel")
+    positional: ClassVar[int] = 1
+    time: ClassVar[bool] = True
+
+
 class InverseRoot(Source):
     """`1 / sqrt(size)` of an axis, known at plan time, so that a spec stays free of sizes.
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from ..spec._memory import AbstractMemory
-from . import _attention, _cells, _classics, _descents, _gated, layers as layers
+from . import _attention, _cells, _classics, _descents, _gated, _rewired, layers as layers
 from ._attention import (
     alibi as alibi,
     deltaformer as deltaformer,
@@ -87,6 +87,13 @@ from ._gated import (
     rebased as rebased,
     simple_gla as simple_gla,
 )
+from ._rewired import (
+    abc as abc,
+    gsa as gsa,
+    lightnet as lightnet,
+    preconditioned_delta_net as preconditioned_delta_net,
+    preconditioned_kda as preconditioned_kda,
+)
 
 
 def catalogue() -> dict[str, Callable[[], AbstractMemory]]:
@@ -103,7 +110,7 @@ def catalogue() -> dict[str, Callable[[], AbstractMemory]]:
     """
     return {
         name: function
-        for module in (_classics, _gated, _descents, _attention, _cells)
+        for module in (_classics, _gated, _rewired, _descents, _attention, _cells)
         for name, function in vars(module).items()
         if inspect.isfunction(function)
         and function.__module__ == module.__name__

@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,57 +123,63 @@ def dsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     return {"o": answers, "indices": jnp.where(place < time, place, -1)}
 
 
-def slots(
-    x: SimpleNamespace, c: SimpleNamespace, run: Runner, written: Array, log_decay: Array,
-    keys: Function | None, values: Function | None,
-) -> Outputs:  # fmt: skip
-    """Attention to slots that are running sums of keys and of values: a chain of two memories."""
-    into = md.Memory(md.Dot(), md.Hebb(), md.ValueDecay(PER_VALUE), read=md.Evaluate(c.scale))
-    out = md.Memory(md.Dot(), md.Hebb(), md.DiagonalDecay(PER_KEY))
-    logits, hk = run(into, x.k, written, x.q, initial=keys, log_decay=log_decay)
-    asked = jax.nn.softmax(logits)
-    answers, hv = run(out, written, x.v, asked, initial=values, log_decay=log_decay)
-    return {"o": answers, "state_hk": hk.matrix, "state_hv": hv.matrix}
+SLOTS = md.FromInput("identity", per="key_channel")
 
 
 def gsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
-    return slots(x, c, run, x.s, x.g, Function(x.initial_hk), Function(x.initial_hv))
+    """Attention to slots that are running sums of keys and of values: a chain of two memories."""
+    into = md.Memory(md.Dot(), md.Hebb(), md.ValueDecay(PER_VALUE), read=md.Evaluate(c.scale))
+    out = md.Memory(md.Dot(), md.Hebb(), md.DiagonalDecay(PER_KEY))
+    chain = into.of(value=md.Own()) >> md.Softmax() >> out.of(key=md.Own())
+    answers, (hk, hv) = run(
+        chain.of(own=SLOTS, own_size=x.s.shape[-1]), x.k, x.v, x.q, own=x.s,
+        initial=(Function(x.initial_hk), Function(x.initial_hv)),
+        **{f"{part}.memory.gate.log_decay": x.g for part in ("memory", "second")},
+    )  # fmt: skip
+    return {"o": answers, "state_hk": hk.matrix, "state_hv": hv.matrix}
 
 
 def abc(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
-    z = jax.lax.cumlogsumexp(x.s, axis=1)
-    decay = jnp.concatenate([jnp.zeros_like(z[:, :1]), z[:, :-1] - z[:, 1:]], axis=1)
-    return slots(x, c, run, jnp.exp(x.s - z), decay, None, None)
+    into = md.Memory(md.Dot(), read=md.Evaluate(c.scale)).averaged("value").of(value=md.Own())
+    out = md.Memory(md.Dot()).averaged("key").of(key=md.Own())
+    chain = into >> md.Softmax() >> out
+    answers, (hk, hv) = run(chain.of(own=SLOTS, own_size=x.s.shape[-1]), x.k, x.v, x.q, own=x.s)
+    return {"o": answers, "state_hk": hk.matrix, "state_hv": hv.matrix}
 
 
 def preconditioned(
-    x: SimpleNamespace, c: SimpleNamespace, run: Runner, k: Array, q: Array, gate: md.AbstractGate
-) -> Outputs:
+    x: SimpleNamespace, c: SimpleNamespace, run: Runner, unit: md.AbstractFeature | None,
+    gate: md.AbstractGate,
+) -> Outputs:  # fmt: skip
     """A delta rule whose written key is preconditioned by a second memory, of squared keys."""
-    squares = md.Memory(md.Dot(), md.Hebb(PER_HEAD), md.Decay(PER_HEAD))
-    one_key = jnp.ones_like(x.k[..., :1])
-    initial = Function(x.initial_A[:, :, None])
-    seen, final = run(
-        squares, one_key, k * k, one_key,
-        initial=initial, log_decay=x.g_atk, rate=x.beta_atk,
-    )  # fmt: skip
-    r = jnp.log(seen + c.eps) - x.log_atk_scale[None, None, :, None]
-    written = k * c.x ** (-r / (1 + jnp.abs(r)))
+    key: Any = md.Key() if unit is None else md.Key() >> unit
+    moments = md.Memory(md.Dot(), md.Hebb(PER_HEAD), md.Decay(PER_HEAD))  # at the one key 1
+    squares = moments.of(key=md.Own(), value=key * key, query=md.Own(), own=1.0)
+    scale = md.Preconditioner(md.Knob(0.0), base=c.x, epsilon=c.eps)
     memory = md.Memory(md.Dot(), md.Delta(PER_HEAD, erase="own"), gate, read=md.Evaluate(c.scale))
-    answers, state = run(
-        memory, written, x.v, q,
-        initial=Function(x.initial_state), erase_keys=k, log_decay=x.g, rate=x.beta,
+    query: Any = md.Query() if unit is None else md.Query() >> unit
+    whole = memory.of(key=key * (md.Answer(squares) >> scale), erase=key, query=query)
+    inner = "memory.memory"
+    answers, (state, moments) = run(
+        whole, x.k, x.v, x.q,
+        initial=(Function(x.initial_state), Function(x.initial_A[:, :, None])),
+        constants={"log_scale": x.log_atk_scale},
+        **{
+            "memory.gate.log_decay": x.g,
+            "memory.write.rate": x.beta,
+            f"{inner}.gate.log_decay": x.g_atk,
+            f"{inner}.write.rate": x.beta_atk,
+        },
     )  # fmt: skip
-    return {"o": answers, "state": state.matrix, "A": final.matrix[:, :, 0]}
+    return {"o": answers, "state": state.matrix, "A": moments.matrix[:, :, 0]}
 
 
 def precond_gated_delta_rule(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
-    k, q = (array / jnp.sqrt(_dot(array, array)) for array in (x.k, x.q))
-    return preconditioned(x, c, run, k, q, md.Decay(PER_HEAD))
+    return preconditioned(x, c, run, md.L2Norm(epsilon=0.0), md.Decay(PER_HEAD))
 
 
 def precond_kda(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
-    return preconditioned(x, c, run, x.k, x.q, md.DiagonalDecay(PER_KEY))
+    return preconditioned(x, c, run, None, md.DiagonalDecay(PER_KEY))
 
 
 CASES: dict[str, Case] = {

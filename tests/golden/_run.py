@@ -1,6 +1,5 @@
 """Running memories on arrays in the layout of the golden files, by any of their legal plans."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from jaxtyping import Array
 
 import memdsl as md
 from memdsl.spec._facts import own_keys
+from memdsl.state import AbstractState
 
 from ._function import Function, is_buffer, put, take
 
@@ -43,13 +43,13 @@ class Runner:
         values: Array,
         queries: Array,
         *,
-        initial: Function | None = None,
+        initial: Any = None,
         constants: Mapping[str, Array] | None = None,
         erase_keys: Array | None = None,
         remove_keys: Array | None = None,
         **signals: Array,
-    ) -> tuple[Array, Function]:
-        """`(answers, final function)`."""
+    ) -> tuple[Array, Any]:
+        """`(answers, final function)`; of a memory of several, `initial` and final have one for each."""
         extra = dict(erase_keys=erase_keys, remove_keys=remove_keys, **signals)
         streams = dict(keys=keys, values=values, queries=queries, **extra)
         streams = {name: array for name, array in streams.items() if array is not None}
@@ -63,7 +63,8 @@ class Runner:
         dims = md.Dims(key=keys.shape[-1], value=values.shape[-1], time=time)
         self.legal.append(plans_of(memory, dims))
         using = self.plans[len(self.legal) - 1] if self.plans is not None else None
-        atoms = 0 if initial is None else initial.matrix.shape[-2]
+        given = jax.tree.leaves(initial, is_leaf=lambda f: isinstance(f, Function))
+        atoms = max((f.matrix.shape[-2] for f in given), default=0)
 
         def one(streams: Any, fixed: Any, initial: Any) -> tuple[Array, Function]:
             return self._one_head(memory, atoms, using, initial, **streams, **fixed)
@@ -76,13 +77,13 @@ class Runner:
         memory: Any,
         atoms: int,
         using: Any,
-        initial: Function | None,
+        initial: Any,
         *,
         keys: Array,
         values: Array,
         queries: Array,
         **others: Any,
-    ) -> tuple[Array, Function]:
+    ) -> tuple[Array, Any]:
         own = own_keys(memory) if isinstance(memory, md.Memory) else ()
         writes = len(keys) * (2 if "remove_keys" in own else 1)
         state = md.empty(
@@ -97,10 +98,27 @@ class Runner:
         root = None
         if is_buffer(state) and jnp.ndim(others.get("strength", 0.0)) == 1:
             root = jnp.sqrt(others["strength"])
-        if initial is not None:
+        several = len(parts_of(state)) > 1
+        if several and initial is not None:
+            found = zip(parts_of(state), initial, strict=True)
+            new = iter([part if f is None else put(part, f, root) for part, f in found])
+            state = jax.tree.map(lambda _: next(new), state, is_leaf=is_state)
+        elif initial is not None:
             state = put(state, initial, root)
         state, answers = md.run(memory, state, keys, values, queries, using=using, **others)
+        if several:
+            return answers, tuple(take(part, root) for part in parts_of(state))
         return answers, take(state, root)
+
+
+def is_state(part: Any) -> bool:
+    """Whether a part of a state is that of one memory."""
+    return isinstance(part, AbstractState)
+
+
+def parts_of(state: Any) -> list[Any]:
+    """The states of all memories that a memory is made of."""
+    return [part for part in jax.tree.leaves(state, is_leaf=is_state) if is_state(part)]
 
 
 def _head_first(array: Array, heads: int) -> Array:
@@ -109,14 +127,14 @@ def _head_first(array: Array, heads: int) -> Array:
 
 
 def plans_of(memory: md.AbstractMemory, dims: md.Dims) -> list[Using]:
-    """Every legal plan of a memory: a rule for each of its leaves."""
+    """Plans of a memory, so that every legal rule of each of its leaves is among them."""
     choices = md.plan(memory, dims).choices
     names = [[rule.name for rule, _ in choice.legal] for choice in choices]
     paths = [choice.path for choice in choices]
-    return [dict(zip(paths, combined, strict=True)) for combined in itertools.product(*names)]
+    return [dict(zip(paths, combined, strict=True)) for combined in cover(names)]
 
 
-def cover(legal: Sequence[Sequence[Using]]) -> list[tuple[Using, ...]]:
-    """Plans of several calls, so that every legal plan of each of them is among them."""
+def cover(legal: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Picks, one of each, so that everything that is legal for each is picked."""
     longest = max((len(plans) for plans in legal), default=1)
     return [tuple(plans[min(i, len(plans) - 1)] for plans in legal) for i in range(longest)]

@@ -143,6 +143,49 @@ def test_every_writes_the_last_of_each_group(seed: int):
 
 
 @law
+def test_of_shows_a_memory_other_vectors(seed: int):
+    made = made_for(DOT, seed)
+    unit = md.L2Norm()
+    pulled = md.Memory(md.Dot().pullback(unit), md.Delta(0.7))
+    plain = md.Memory(md.Dot(), md.Delta(0.7))
+    both = plain.of(key=md.Key() >> unit, query=md.Query() >> unit)
+    close(denote(both, made), denote(pulled, made))
+    # of after of: what the inner one sees is what the outer one gives
+    twice = plain.of(key=md.Key() >> md.Silu()).of(key=md.Key() >> unit)
+    close(denote(twice, made), denote(plain.of(key=(md.Key() >> unit) >> md.Silu()), made))
+    # to be asked at an answer is to be chained
+    first = MEAN.of(value=md.Key())
+    close(denote(plain.of(query=md.Answer(first)), made), denote(first >> plain, made))
+    # a vector of one's own, and numbers of one for all
+    own = made["keys"] * 0.5
+    vector = plain.of(key=md.Own(), own=md.FromInput("identity", per="key_channel"))
+    close(denote(vector, made, own=own), denote(plain, made, keys=own))
+    halves = plain.of(key=md.Key() * md.Own(), value=md.Value() + md.Own(), own=0.5)
+    close(denote(halves, made), denote(plain, made, keys=own, values=made["values"] + 0.5))
+
+
+@law
+def test_averaged_is_a_softmax_over_time(seed: int):
+    """Both ways by the formula, and for logits whose exponentials no float holds."""
+    memory = md.Memory(md.Dot())
+    for scale in (1.0, 300.0):
+        made = made_for(DOT, seed)
+        made["keys"] = made["keys"] * scale
+        for t, answer in enumerate(denote(memory.averaged("key"), made)):
+            shares = jax.nn.softmax(made["keys"][: t + 1], axis=0)
+            close(answer, (shares.T @ made["values"][: t + 1]).T @ made["queries"][t])
+        made = made_for(DOT, seed)
+        made["values"] = made["values"] * scale
+        for t, answer in enumerate(denote(memory.averaged("value"), made)):
+            shares = jax.nn.softmax(made["values"][: t + 1], axis=0)
+            close(answer, shares.T @ (made["keys"][: t + 1] @ made["queries"][t]))
+        state = md.empty(memory.averaged("value"), KEY, VALUE)
+        single = {n: a.astype(jnp.float32) for n, a in made.items()}
+        _, answers = md.run(memory.averaged("value"), state, **single)
+        close(answers, denote(memory.averaged("value"), made), 1e-5)
+
+
+@law
 def test_levels_are_all_pairs_by_their_age(seed: int):
     """Log-linear attention by its formula; and all levels together are the memory itself."""
     time = 11
