@@ -170,6 +170,7 @@ from .spec._radial import (
 from .spec._read import (
     Before as Before,
     Evaluate as Evaluate,
+    LocalLinear as LocalLinear,
     Normalised as Normalised,
     TopK as TopK,
 )

@@ -37,7 +37,7 @@ from .spec._layer import Grown
 from .spec._loss import Huber, Power, ValueShift
 from .spec._memory import Chained, Memory, Network, Transposed
 from .spec._number import leaves, Source
-from .spec._read import Before, Normalised
+from .spec._read import Before, LocalLinear, Normalised
 from .spec._write import ConjugateGradient, Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
 
@@ -114,6 +114,7 @@ RULES.append(Rule(("vaswani2017attention",), _is_softmax))
 _rule("press2022alibi")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=False))
 _rule("lin2025forgetting")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=True))
 _rule("beltagy2020longformer")(lambda s: _is_softmax(s) and isinstance(s.capacity, Window))
+_rule("zuo2025local")(_is(LocalLinear))
 _rule("xiao2024streamingllm")(lambda s: isinstance(s, Window | Oldest) and s.sinks > 0)
 
 # Additive matrices

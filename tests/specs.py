@@ -198,7 +198,11 @@ capacities = _one_of(
     st.builds(md.Window, counts, st.integers(0, 3)),
     st.builds(md.Budget, st.integers(4, 99), evictions, merges),
 )
-_reads = _one_of(st.builds(md.Evaluate, static), st.builds(md.Normalised, static, static))
+_reads = _one_of(
+    st.builds(md.Evaluate, static),
+    st.builds(md.Normalised, static, static),
+    st.builds(md.LocalLinear, static),
+)
 _few = _one_of(_reads, st.builds(md.TopK, counts, _reads, by=st.none() | kernels))
 reads = _one_of(
     _few,

@@ -32,7 +32,7 @@ from ..spec._gate import admissions, Decay, ValueDecay
 from ..spec._loss import Squared
 from ..spec._memory import Memory
 from ..spec._number import leaves
-from ..spec._read import Backwards
+from ..spec._read import Backwards, Normalised
 from ..spec._slots import peel
 from ..spec._write import Delta, Descent, Ridge
 from . import _costs as costs
@@ -50,7 +50,7 @@ FINITE = Requirement(
 )
 NO_ATOMS = Requirement(
     lambda m: not needs_atoms(m) or not is_finite(m.kernel),
-    "a window, a budget, an admission gate, a read of the nearest or a moved key speaks of atoms",
+    "a window, a budget, an admission gate, a local read or a moved key speaks of atoms",
 )
 UNSOLVED = Requirement(lambda m: not is_solved(m), "Ridge solves for its coefficients")
 SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix", "the write is a Ridge")
@@ -125,7 +125,7 @@ BATCHED = Requirement(
     "this solver works pair by pair",
 )
 ATTENTION = Requirement(
-    lambda m: attention_scale(_core(m)) is not None and m.read.needs_mass(),
+    lambda m: attention_scale(_core(m)) is not None and isinstance(m.read.core(), Normalised),
     "not the normalised kernel exp(scale k · q)",
     "the kernel is exp(scale k · q), and normalised",
 )

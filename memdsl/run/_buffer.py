@@ -10,7 +10,7 @@ from jaxtyping import Array
 from ..spec._capacity import Window
 from ..spec._kernel import Constant, Dot, Exp, Product
 from ..spec._memory import Memory
-from ..spec._read import bonus_of
+from ..spec._read import bonus_of, LocalLinear
 from ..spec._write import Ridge
 from ..state import AbstractState, answer, BufferState, Pair, with_own
 from ._allprefix import all_prefix_ridge
@@ -20,8 +20,9 @@ from ._banded import banded
 from ._dot_product import dot_product
 from ._inputs import Inputs
 from ._kernel_delta import kernel_delta
+from ._local import fitted
 from ._lower import Canonical, canonical
-from ._parallel import kernel_parallel, softmax_parallel
+from ._parallel import kernel_parallel, softmax_parallel, whole_parallel, with_mass
 
 
 Execution = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
@@ -40,7 +41,11 @@ def buffer_parallel(
         read_before=memory.read.is_before(),
     )
     stream = tokens.keys, c.value, tokens.queries
-    if _in_logs(memory):
+    if isinstance(memory.read.core(), LocalLinear):
+        keys, values, queries = stream
+        both = with_mass(values, c.mass)
+        out = whole_parallel(fitted(memory), keys, both, queries, massed=True, **common)
+    elif _in_logs(memory):
         out = softmax_parallel(
             memory.kernel.log_pairs,
             *stream,
@@ -104,7 +109,8 @@ def buffer_banded(
     if not isinstance(capacity, Window):
         raise TypeError("a band is of a window")
     state, tokens, c = _start(memory, state, inputs)
-    logs = _in_logs(memory)
+    local = isinstance(memory.read.core(), LocalLinear)
+    logs = _in_logs(memory) or local
     keys, values, queries = tokens.keys, c.value, tokens.queries
     common: dict[str, Any] = dict(
         window=capacity.size,
@@ -125,6 +131,7 @@ def buffer_banded(
             log_prior=_log_prior(memory, values),
             log_own=_log_own(memory, values),
             stored=_stored(state, inputs, sinks=capacity.sinks),
+            answered=fitted(memory) if local else None,
             **common,
         )
     else:

@@ -18,7 +18,7 @@ from ._gate import admissions, Decay, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Level, Memory, Network, Transposed
 from ._number import FromInput, leaves
-from ._read import bonus_of
+from ._read import bonus_of, LocalLinear
 from ._slots import slots
 from ._write import Descent, Hebb, Reweight
 
@@ -53,7 +53,8 @@ def check_transposed(spec: Transposed) -> None:
         )
     if is_solved(inner) or needs_atoms(inner):
         at = "write" if is_solved(inner) else "gate" if admissions(inner.gate) else "capacity"
-        at = "read" if inner.read.top() is not None else at
+        of_atoms = inner.read.top() is not None or isinstance(inner.read.core(), LocalLinear)
+        at = "read" if of_atoms else at
         raise SpecError(
             "transpose needs a memory that is a matrix.",
             where=inner,

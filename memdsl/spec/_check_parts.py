@@ -17,19 +17,20 @@ from ._gate import admissions, DiagonalDecay, forgets, Simplex, Surprise, ValueD
 from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._number import leaves
-from ._read import bonus_of, Normalised, ranked_by
+from ._read import bonus_of, LocalLinear, Normalised, ranked_by
 from ._slots import peel
 from ._write import Delta, Descent, Reweight, Ridge
 
 
 def check_read(m: Memory) -> None:
     """Raises `SpecError` where the read has no meaning."""
+    name = type(m.read.core()).__name__
     if m.read.needs_mass() and not is_nonnegative(m.kernel):
         declare = (
             " A kernel of your own declares nonnegative = True." if _is_foreign(m.kernel) else ""
         )
         raise SpecError(
-            f"Normalised divides by a mass, and {m.kernel!r} can make it 0 or negative.",
+            f"{name} divides by a mass, and {m.kernel!r} can make it 0 or negative.",
             where=m,
             at="kernel",
             why=f"A weighted mean needs weights that are never below 0.{declare}",
@@ -38,7 +39,7 @@ def check_read(m: Memory) -> None:
         )
     if m.read.needs_mass() and any(isinstance(g, ValueDecay) for g in decays(m)):
         raise SpecError(
-            "ValueDecay fades values and not the mass, so Normalised would divide by too much.",
+            f"ValueDecay fades values and not the mass, so {name} would divide by too much.",
             where=m,
             at="gate",
             instead="Decay(...), which fades both.",
@@ -69,7 +70,7 @@ def check_read(m: Memory) -> None:
         )
     if by_channel and m.read.needs_mass() and not peel(m)[1].is_nonnegative():
         raise SpecError(
-            f"A bonus per channel can make weights of {m.kernel!r} negative, and Normalised divides by "
+            f"A bonus per channel can make weights of {m.kernel!r} negative, and {name} divides by "
             "their sum.",
             where=m,
             at="read",
@@ -85,6 +86,14 @@ def check_read(m: Memory) -> None:
             at=at,
             why="There are two kernels, and what is a channel to one need not be to the other.",
             instead="TopK without by; or no number per channel, and a gate that moves no keys.",
+        )
+    if bonus_of(m.read) is not None and isinstance(m.read.core(), LocalLinear):
+        raise SpecError(
+            "A bonus adds a pair to sums, and LocalLinear fits a line through its pairs.",
+            where=m,
+            at="read",
+            why="A pair that comes in later would turn the line.",
+            instead="Before(...) without a bonus; or a read after the write, which fits it too.",
         )
     if bonus_of(m.read) is not None and is_solved(m):
         raise SpecError(

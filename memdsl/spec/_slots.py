@@ -206,7 +206,13 @@ def peel(memory: Any) -> tuple[Any, AbstractFeature]:
     """
     if not isinstance(memory, Memory) or ranked_by(memory.read) is not None:
         return memory, Identity()
-    kernel, feature = memory.kernel, Identity()
+    kernel, feature = unpulled(memory.kernel)
+    return rebuild(memory, {"kernel": kernel}), feature
+
+
+def unpulled(kernel: Any) -> tuple[Any, AbstractFeature]:
+    """A kernel without its pullbacks, and what they make of a key: what it compares."""
+    feature: AbstractFeature = Identity()
     while isinstance(kernel, Pullback):  # K.pullback(f).pullback(g): g first, then f
         outer = kernel.feature
         feature = (
@@ -215,7 +221,7 @@ def peel(memory: Any) -> tuple[Any, AbstractFeature]:
             else rebuild(_THEN, {"first": feature, "second": outer})
         )
         kernel = kernel.kernel
-    return rebuild(memory, {"kernel": kernel}), feature
+    return kernel, feature
 
 
 def key_channels(memory: Any, key_size: int) -> int:

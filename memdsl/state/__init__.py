@@ -13,6 +13,7 @@ from ._buffer import BufferState as BufferState
 from ._descent import DescentState as DescentState
 from ._empty import empty_state as empty_state
 from ._gram import GramState as GramState
+from ._local import tilted as tilted
 from ._matrix import MatrixState as MatrixState
 from ._network import NetworkState as NetworkState
 from ._write import write as write

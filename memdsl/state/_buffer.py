@@ -13,8 +13,10 @@ from jaxtyping import Array, Float, Int
 
 from ..spec._facts import is_solved
 from ..spec._memory import Memory
-from ..spec._read import ranked_by
+from ..spec._read import LocalLinear, ranked_by
+from ..spec._slots import unpulled
 from ._base import AbstractState, Pair
+from ._local import tilted
 from ._solve import solve
 
 
@@ -117,8 +119,15 @@ class BufferState(AbstractState):
                 jax.lax.stop_gradient(self.ranked(memory, query, weights)), top
             )
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
-        _, values, masses = self.safe()
-        return Pair(weights @ values, None if masses is None else weights @ masses, log_scale)
+        keys, values, masses = self.safe()
+        mass = None if masses is None else weights @ masses
+        core = memory.read.core()
+        if isinstance(core, LocalLinear) and masses is not None:
+            feature = jax.vmap(unpulled(memory.kernel)[1])
+            ridge = jnp.asarray(core.ridge, keys.dtype)
+            around = feature(keys), feature(query[None, :])[0]
+            weights = tilted(weights, masses, *around, ridge, log_scale)
+        return Pair(weights @ values, mass, log_scale)
 
     def ranked(self, memory: Memory, query: Array, weights: Array) -> Array:
         """By how much each atom is one of the nearest; empty slots are the last."""

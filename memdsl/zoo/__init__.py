@@ -10,6 +10,7 @@ from ._attention import (
     deltaformer as deltaformer,
     dsa as dsa,
     laplace_attention as laplace_attention,
+    local_linear_attention as local_linear_attention,
     matern_attention as matern_attention,
     path_attention as path_attention,
     rational_attention as rational_attention,

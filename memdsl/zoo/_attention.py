@@ -11,7 +11,7 @@ from ..spec._kernel import AbstractKernel, Dot, Exp
 from ..spec._memory import Memory
 from ..spec._number import FromInput, Learned
 from ..spec._radial import Laplace, Matern52, RationalQuadratic
-from ..spec._read import Before, Normalised, TopK
+from ..spec._read import Before, LocalLinear, Normalised, TopK
 from ..spec._write import Delta, Hebb
 from ._classics import softmax
 
@@ -90,6 +90,15 @@ def dsa() -> Memory:
     W is to be trained by another loss.
     """
     return softmax().replace(read=TopK(8, by=Dot().pullback(Linear(4))))
+
+
+def local_linear_attention() -> Memory:
+    """`y = a`, `(a, B) = argmin sum_i e_i |a + B (k_i - q) - v_i|^2 + lambda |B|^2`.
+
+    Zuo et al. 2025, "Local Linear Attention": softmax attention, `e_i = exp(k_i . q / sqrt(d))`, fits a
+    constant where this fits a line. The ridge lambda is trained.
+    """
+    return softmax().replace(read=LocalLinear(Learned(1.0, squash="exp")))
 
 
 def laplace_attention() -> Memory:

@@ -49,6 +49,10 @@ CORE = {
     "sliding": md.Memory(
         LISTS["kernel"]["root"], gate=DECAY, capacity=md.Window(2, sinks=1), read=md.Normalised()
     ),
+    "local": md.Memory(LISTS["kernel"]["root"], gate=DECAY, read=md.LocalLinear(0.5)),
+    "local_sliding": md.Memory(
+        LISTS["kernel"]["elu"], capacity=md.Window(3, sinks=1), read=md.LocalLinear(md.Knob(0.5))
+    ),
     "kernel_delta": md.Memory(md.RBF(), DELTA, DECAY),
     "kernel_ridge": md.Memory(md.RBF(), md.Ridge(0.7)),
     "budget": md.Memory(
