@@ -174,6 +174,7 @@ from .spec._read import (
     Normalised as Normalised,
     TopK as TopK,
 )
+from .spec._read_blocks import TopBlocks as TopBlocks
 from .spec._write import (
     AbstractWrite as AbstractWrite,
     Cholesky as Cholesky,

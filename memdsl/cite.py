@@ -38,6 +38,7 @@ from .spec._loss import Huber, Power, ValueShift
 from .spec._memory import Chained, Memory, Network, Transposed
 from .spec._number import leaves, Source
 from .spec._read import Before, LocalLinear, Normalised
+from .spec._read_blocks import TopBlocks
 from .spec._write import ConjugateGradient, Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
 
@@ -115,6 +116,7 @@ _rule("press2022alibi")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=F
 _rule("lin2025forgetting")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=True))
 _rule("beltagy2020longformer")(lambda s: _is_softmax(s) and isinstance(s.capacity, Window))
 _rule("zuo2025local")(_is(LocalLinear))
+_rule("yuan2025native")(_is(TopBlocks))
 _rule("xiao2024streamingllm")(lambda s: isinstance(s, Window | Oldest) and s.sinks > 0)
 
 # Additive matrices

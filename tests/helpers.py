@@ -180,6 +180,10 @@ READS: dict[str, Any] = {
     "nearest": md.TopK(2),
     "nearest_by": md.TopK(2, by=md.Dot().pullback(md.Slice(1, 3))),
     "nearest_sum": md.TopK(2, md.Evaluate()),
+    "blocks": md.TopBlocks(2, 2, first=0, latest=1),
+    "blocks_sum": md.Before(md.TopBlocks(2, 1, md.Evaluate(0.5), latest=1)),
+    "blocks_group": md.TopBlocks(2, 2, md.LocalLinear(0.5), group=3, first=0, latest=1),
+    "blocks_own": md.Before(md.TopBlocks(2, 2, first=0, latest=1), bonus=0.6),
 }
 
 _ones = md.Weight(vector=True, start="ones")
@@ -218,6 +222,12 @@ COMPOSITES: dict[str, Any] = {
     ),
     "level_local": md.level(2, _softmax.replace(read=md.LocalLinear(0.7))) + _dot,
     "every_local": md.every(2, md.Memory(md.Polynomial(2), read=md.LocalLinear(0.7))),
+    "grouped": _softmax.replace(
+        kernel=md.Exp(md.Learned(0.7) * md.Dot()).pullback(md.Slice(0, 1)),
+        gate=md.Decay(from_input),
+        read=md.TopBlocks(2, 2, md.Normalised(prior=0.3), group=3, first=0, latest=1),
+    ),
+    "level_blocks": md.level(2, _softmax.replace(read=md.TopBlocks(2, 1, first=0, latest=1))),
     "wall": _softmax.replace(gate=md.KeyDecay(md.FromInput("sigmoid", per="key_channel"))),
     "path": _softmax.replace(gate=md.Householder(from_input) @ md.Decay(0.9)),
     "initial_householder": _dot.replace(initial=md.Learned(), gate=md.Householder(from_input)),

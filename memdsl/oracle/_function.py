@@ -11,8 +11,10 @@ from ..spec._gate import Decay, DiagonalDecay, forgets, Householder, KeyDecay, V
 from ..spec._memory import Memory
 from ..spec._number import log_of, value_of
 from ..spec._read import LocalLinear, Normalised, ranked_by
+from ..spec._read_blocks import blocks_of
 from ..spec._slots import unpulled
 from ..spec._write import Descent, GaussSeidel, Recalled, Repeated, Ridge
+from ._blocks import in_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -275,7 +277,11 @@ def _at(memory: Memory, atom: Atom, query: Any) -> tuple[Any, Any]:
 
 
 def nearest(memory: Memory, function: Function, query: Any, top: int) -> tuple[Atom, ...]:
-    """The atoms with the largest weights at the query; of equals, the lowest slots."""
+    """The atoms with the largest weights at the query (of equals, the lowest slots), or in blocks."""
+    if blocks_of(memory.read) is not None:
+        known = [(a.birth, a.key, a.log_weight) for a in function.atoms]
+        read = in_blocks(memory, known, query)
+        return tuple(a for a, is_read in zip(function.atoms, read, strict=True) if is_read)
     by = ranked_by(memory.read) or memory.kernel
 
     def height(atom: Atom) -> float:

@@ -32,7 +32,8 @@ from ..spec._gate import admissions, Decay, ValueDecay
 from ..spec._loss import Squared
 from ..spec._memory import Memory
 from ..spec._number import leaves
-from ..spec._read import Backwards, Normalised
+from ..spec._read import Backwards, bonus_of, Normalised
+from ..spec._read_blocks import blocks_of
 from ..spec._slots import peel
 from ..spec._write import Delta, Descent, Ridge
 from . import _costs as costs
@@ -101,6 +102,10 @@ WINDOWED = Requirement(
     lambda m: isinstance(m.capacity, Window), "not a window", "the capacity is a window"
 )
 ALL_READ = Requirement(lambda m: m.read.top() is None, "only the nearest atoms are read")
+WHOLE_BLOCKS = Requirement(
+    lambda m: m.read.top() is None or (blocks_of(m.read) is not None and bonus_of(m.read) is None),
+    "only the nearest atoms are read, one by one or beside a token's own",
+)
 CORRECTS = Requirement(
     lambda m: (
         (
@@ -240,7 +245,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "buffer",
         "parallel",
-        (*BUFFER, ADDITIVE, WHOLE_DECAY, UNADMITTED, ONE_PAIR, KEEPS_ALL, ALL_READ),
+        (*BUFFER, ADDITIVE, WHOLE_DECAY, UNADMITTED, ONE_PAIR, KEEPS_ALL, WHOLE_BLOCKS),
         costs.buffer_parallel,
         buffer_parallel,
         note="every query against every key",

@@ -150,7 +150,7 @@ def _what_keeps_atoms(m: Memory) -> tuple[str, str] | None:
     if isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel):
         return "write", repr(write.solver)
     if m.read.top() is not None:
-        return "read", f"TopK({m.read.top()})"
+        return "read", m.read.choosing()
     if isinstance(m.read.core(), LocalLinear):
         return "read", "LocalLinear"
     return None

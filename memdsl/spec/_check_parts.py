@@ -1,7 +1,7 @@
 """The rules of one part of a memory: its read, its write, its initial state."""
 
 from .._errors import SpecError
-from ._capacity import Budget, Drop, LeastUsed
+from ._capacity import All, Budget, Drop, LeastUsed
 from ._facts import (
     compares_by_dot,
     decays,
@@ -17,7 +17,8 @@ from ._gate import admissions, DiagonalDecay, forgets, Simplex, Surprise, ValueD
 from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._number import leaves
-from ._read import bonus_of, LocalLinear, Normalised, ranked_by
+from ._read import bonus_of, LocalLinear, Normalised
+from ._read_blocks import as_given, blocks_of
 from ._slots import peel
 from ._write import Delta, Descent, Reweight, Ridge
 
@@ -52,6 +53,22 @@ def check_read(m: Memory) -> None:
             instead="Evaluate() as the read.",
         )
     top = m.read.top()
+    blocks, given = blocks_of(m.read), as_given(m.read)
+    if blocks is not None and not isinstance(m.capacity, All):
+        raise SpecError(
+            f"TopBlocks counts the atoms of a document, and {m.capacity!r} lets some of them go.",
+            where=m,
+            at="capacity",
+            why="A block is known by the places of its atoms, and would not be whole.",
+            instead="All(); or TopK(n), which ranks atom by atom.",
+        )
+    if blocks is not None and blocks.group > 1 and not is_nonnegative(m.kernel):
+        raise SpecError(
+            f"A group of queries ranks by shares, and {m.kernel!r} can make them negative.",
+            where=m,
+            at="kernel",
+            instead="an Exp(...) or a radial kernel; or group=1, which ranks by the kernel itself.",
+        )
     if top is not None and top > m.capacity.slots():
         raise SpecError(
             f"TopK({top}) reads more atoms than are kept, {m.capacity.slots():g}.",
@@ -78,14 +95,17 @@ def check_read(m: Memory) -> None:
         )
     write = one_pair(m.write)
     gated = isinstance(write, Delta) and write.erase_gate is not None
-    if ranked_by(m.read) is not None and (by_channel or gated or moves_keys(m)):
+    if given is not None and (by_channel or gated or moves_keys(m)):
         at = "write" if gated else "gate" if moves_keys(m) else "read"
         raise SpecError(
-            f"TopK(by=...) keeps keys as they are given, and this {at} speaks of their channels.",
+            f"{given} keeps keys as they are given, and this {at} speaks of their channels.",
             where=m,
             at=at,
-            why="There are two kernels, and what is a channel to one need not be to the other.",
-            instead="TopK without by; or no number per channel, and a gate that moves no keys.",
+            why="What ranks need not look at the channels that are read."
+            if blocks is not None
+            else "There are two kernels, and what is a channel to one need not be to the other.",
+            instead=f"{'group=1' if blocks is not None else 'TopK without by'}; or no number per "
+            "channel, and a gate that moves no keys.",
         )
     if bonus_of(m.read) is not None and isinstance(m.read.core(), LocalLinear):
         raise SpecError(
@@ -126,7 +146,7 @@ def check_ridge(m: Memory) -> None:
         )
     if m.read.top() is not None:
         raise SpecError(
-            "TopK cannot read a solved memory.",
+            f"{m.read.choosing().partition('(')[0]} cannot read a solved memory.",
             where=m,
             at="read",
             why="Every coefficient of the minimiser depends on every pair.",

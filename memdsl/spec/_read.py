@@ -30,6 +30,10 @@ class AbstractRead(Spec):
         """How many atoms are read at most, or `None` for all."""
         return None
 
+    def choosing(self) -> str:
+        """What chooses the atoms that are read, where something does."""
+        return ""
+
 
 class Evaluate(AbstractRead):
     """`y = scale N(q)`: the function itself.
@@ -213,6 +217,9 @@ class Before(AbstractRead):
     def top(self) -> int | None:
         return self.read.top()
 
+    def choosing(self) -> str:
+        return self.read.choosing()
+
 
 class TopK(AbstractRead):
     """`read` of only the `count` atoms with the largest weight `w_i kernel(k_i, q)`, w the decays.
@@ -252,13 +259,13 @@ class TopK(AbstractRead):
     positional: ClassVar[int] = 2
 
     def __check__(self) -> None:
-        inner = self.read.top()
-        if inner is not None:
+        inner = self.read
+        if isinstance(inner, TopK):
             raise SpecError(
-                f"TopK({self.count}) of TopK({inner}) is one TopK.",
+                f"TopK({self.count}) of TopK({inner.count}) is one TopK.",
                 where=self,
                 at="read",
-                instead=f"{self.replace(count=min(self.count, inner), read=self.read.core())!r}.",
+                instead=f"{self.replace(count=min(self.count, inner.count), read=inner.core())!r}.",
             )
         if self.read.is_before():
             raise SpecError(
@@ -267,12 +274,22 @@ class TopK(AbstractRead):
                 at="read",
                 instead=f"{Before(self.replace(read=self.read.core()), bonus_of(self.read))!r}.",
             )
+        if inner.top() is not None:
+            raise SpecError(
+                f"TopK and {type(inner).__name__} both say which atoms are read.",
+                where=self,
+                at="read",
+                instead=f"{self.replace(read=inner.core())!r}.",
+            )
 
     def core(self) -> "Core":
         return self.read.core()
 
     def top(self) -> int | None:
         return self.count
+
+    def choosing(self) -> str:
+        return f"TopK({self.count})"
 
 
 class Backwards(AbstractRead):
@@ -305,6 +322,9 @@ class Forecast(AbstractRead):
 
     def top(self) -> int | None:
         return self.read.top()
+
+    def choosing(self) -> str:
+        return self.read.choosing()
 
 
 def ranked_by(read: Any) -> AbstractKernel | None:

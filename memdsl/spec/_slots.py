@@ -26,7 +26,7 @@ from ._number import (
     Source,
     value_of,
 )
-from ._read import ranked_by
+from ._read_blocks import as_given
 
 
 _CHANNELS = {
@@ -202,9 +202,9 @@ _THEN = Then(Identity(), Identity())
 def peel(memory: Any) -> tuple[Any, AbstractFeature]:
     """`(memory, feature)` with the pullbacks of the kernel taken out of it, so that keys may be
     mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`. A network has none,
-    and one that ranks by another kernel needs its keys as they are.
+    and one that ranks by another kernel, or by several queries, needs its keys as they are.
     """
-    if not isinstance(memory, Memory) or ranked_by(memory.read) is not None:
+    if not isinstance(memory, Memory) or as_given(memory.read) is not None:
         return memory, Identity()
     kernel, feature = unpulled(memory.kernel)
     return rebuild(memory, {"kernel": kernel}), feature

@@ -9,6 +9,7 @@ from ._base import (
     Token as Token,
     with_own as with_own,
 )
+from ._blocks import chosen as chosen
 from ._buffer import BufferState as BufferState
 from ._descent import DescentState as DescentState
 from ._empty import empty_state as empty_state

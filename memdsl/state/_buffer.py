@@ -14,8 +14,10 @@ from jaxtyping import Array, Float, Int
 from ..spec._facts import is_solved
 from ..spec._memory import Memory
 from ..spec._read import LocalLinear, ranked_by
+from ..spec._read_blocks import blocks_of
 from ..spec._slots import unpulled
 from ._base import AbstractState, Pair
+from ._blocks import chosen
 from ._local import tilted
 from ._solve import solve
 
@@ -114,7 +116,9 @@ class BufferState(AbstractState):
         if is_solved(memory):
             return Pair(self.solved(memory, query), None)
         weights, log_scale = self.weights(memory, query)
-        if top is not None and top < len(weights):
+        if top is not None and blocks_of(memory.read) is not None:
+            weights = jnp.where(self.in_blocks(memory, query), weights, 0)
+        elif top is not None and top < len(weights):
             _, chosen = jax.lax.top_k(
                 jax.lax.stop_gradient(self.ranked(memory, query, weights)), top
             )
@@ -136,6 +140,17 @@ class BufferState(AbstractState):
             keys, log_weight = self.safe()[0], jnp.where(self.valid, self.log_weight, 0)
             weights = jnp.exp(log_weight) * by.pairs(keys, query[None, :])[:, 0]
         return jnp.where(self.valid, weights, -jnp.inf)
+
+    def in_blocks(self, memory: Memory, query: Array) -> Array:
+        """Which slots are in the blocks that are read."""
+        read: Any = blocks_of(memory.read)
+        valid, slots = self.valid, len(self.log_weight)
+        places = jnp.where(valid, self.birth - self.origin, jnp.iinfo(jnp.int32).max)
+        earliest = jnp.min(places, initial=jnp.iinfo(jnp.int32).max) // read.size
+        block = jnp.where(valid, places // read.size - earliest, 0)
+        logs = self.log_weight[None, :]
+        count = -(-slots // read.size) + 1
+        return chosen(memory, self.safe()[0], places, block, logs, query[None, :], count)[0]
 
     def problem(self, memory: Memory) -> tuple[Array, Array]:
         """The ridge problem `(W^½ K W^½ + strength) a = W^½ V`, as `(matrix, W^½)`; f = (W^½ a) . k."""

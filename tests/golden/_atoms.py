@@ -122,6 +122,49 @@ def dsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     return {"o": answers, "indices": jnp.where(place < time, place, -1)}
 
 
+def nsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # the heads of a group choose blocks together: a query is all of theirs, its own in front
+    time, heads, size = x.q.shape[1:]
+    asked = jnp.stack([jnp.roll(x.q, -h, axis=2) for h in range(heads)], axis=3)
+    asked = asked.reshape(*x.q.shape[:3], heads * size)
+    keys = jnp.zeros((*x.k.shape[:3], heads * size), x.k.dtype).at[..., :size].set(x.k)
+    blocks = -(-time // c.block_size)
+    memory = softmax(c)
+    of_blocks = memory.replace(
+        kernel=memory.kernel.pullback(md.Slice(0, size)),
+        read=md.TopBlocks(c.block_counts, c.block_size, group=heads),
+    )
+    # which blocks are read is where a value that is 1 in a block alone has a part in the mean
+    which = jnp.eye(blocks, dtype=x.v.dtype)[jnp.arange(time) // c.block_size]
+    which = jnp.broadcast_to(which[None, :, None], (*x.v.shape[:3], blocks))
+    selected, _ = run(of_blocks, keys, jnp.concatenate([x.v, which], -1), asked)
+    selected, parts = jnp.split(selected, [x.v.shape[-1]], axis=-1)
+    place = jnp.where(parts[:, :, :1] > 0, jnp.arange(blocks, dtype=x.v.dtype), blocks)
+    place = jnp.sort(place, -1)[..., : c.block_counts]
+    near, _ = run(memory.replace(capacity=md.Window(c.window_size)), x.k, x.v, x.q)
+    gates = x.g_cmp, x.g_slc, x.g_swa
+    parts = _compressed(x, c), selected, near
+    answers = sum(gate[..., None] * part for gate, part in zip(gates, parts, strict=True))
+    return {"o": answers, "block_indices": jnp.where(place < blocks, place, -1)}
+
+
+def _compressed(x: SimpleNamespace, c: SimpleNamespace) -> Array:
+    """Softmax attention to the means of complete blocks, written out; 0 where there is none."""
+    time = x.q.shape[1]
+    whole = time // c.block_size
+    k, v = (
+        a[:, : whole * c.block_size].reshape(a.shape[0], whole, c.block_size, *a.shape[2:]).mean(2)
+        for a in (x.k, x.v)
+    )
+    logits = c.scale * jnp.einsum("bthd,bcgd->bthc", x.q, k)
+    past = (jnp.arange(whole) + 1)[None, :] * c.block_size <= jnp.arange(time)[:, None] + 1
+    past = past[None, :, None]
+    weights = jnp.where(past, jnp.exp(jnp.where(past, logits, 0)), 0)
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / jnp.where(total > 0, total, 1)
+    return jnp.einsum("bthc,bcgd->bthd", weights, v)
+
+
 def slots(
     x: SimpleNamespace, c: SimpleNamespace, run: Runner, written: Array, log_decay: Array,
     keys: Function | None, values: Function | None,
@@ -187,6 +230,7 @@ CASES: dict[str, Case] = {
     "deltaformer": deltaformer,
     "parallax": parallax,
     "dsa": dsa,
+    "nsa": nsa,
     "gsa": gsa,
     "abc": abc,
     "precond_gated_delta_rule": precond_gated_delta_rule,

@@ -156,6 +156,71 @@ def test_atoms_ranked_by_another_kernel(seed: int):
     assert bool(jnp.all(slopes[:, 2] == 0)) and bool(jnp.any(slopes[:, :2] != 0))
 
 
+@law
+def test_blocks_that_are_all_read(seed: int):
+    for read in (md.Normalised(prior=0.3), md.Evaluate(0.5), md.LocalLinear(0.5)):
+        memory = md.Memory(md.RBF(), md.Hebb(), md.Decay(0.9), read=read)
+        made = inputs(memory, seed)
+        for blocks in (md.TopBlocks(3, 2, read), md.TopBlocks(TIME, 1, read, group=3)):
+            close(denote(memory.replace(read=blocks), made), denote(memory, made))
+
+
+def test_blocks_that_are_read():
+    """Seven blocks of two atoms; one-hot values show which of them answer."""
+    keys = jnp.repeat(jnp.array([0.1, 3.0, -2.0, 2.0, -3.0, 0.2, 0.3]), 2)[:, None]
+    keys = keys.at[2].add(0.5).at[3].add(-0.5)  # the mean is what counts
+    values = jnp.repeat(jnp.eye(7), 2, axis=0)
+    memory = md.Memory(md.Exp(md.Dot()), read=md.TopBlocks(4, 2))
+
+    def read(memory: Any, query: float, time: int) -> set[int]:
+        queries = jnp.full((14, 1), query)
+        answers = md.denote(memory, keys, values, queries)
+        for using in ("buffer / recurrent", "buffer / parallel"):
+            state = md.empty(memory, 1, 7, capacity=14, dtype=jnp.float64)
+            close(md.run(memory, state, keys, values, queries, using=using)[1], answers)
+        return set(np.flatnonzero(np.asarray(answers[time - 1])))
+
+    assert read(memory, 1.0, 14) == {0, 5, 6, 1}
+    assert read(memory, -1.0, 14) == {0, 5, 6, 4}
+    assert read(memory, -1.0, 9) == {0, 3, 4, 2}  # the own block is the fifth, half full
+    assert read(memory, 1.0, 5) == {0, 1, 2}
+    moba = memory.replace(read=md.TopBlocks(3, 2, first=0, latest=1))
+    assert read(moba, 1.0, 14) == {6, 1, 3}
+    faded = moba.replace(gate=md.Decay(0.5))
+    assert read(faded, 1.0, 14) == {6, 5, 3}  # 2^-8 and 2^-10 of e^3 and e^2, and 2^-2 of e^0.2
+
+
+def test_a_query_that_is_no_group():
+    memory = md.Memory(md.RBF(), read=md.TopBlocks(4, 8, group=2))
+    state = md.empty(memory, 3, 2, capacity=4)
+    with pytest.raises(md.SpecError, match="A query of 3 channels is no group of 2 queries"):
+        md.run(memory, state, random(0, 4, 3), random(1, 4, 2), random(2, 4, 3))
+
+
+@law
+def test_blocks_that_a_group_of_queries_reads(seed: int):
+    """By the mean of the shares of a block: what one query prefers, all of its group read."""
+    keys, others = random(seed, 12, 2), random(seed + 1, 12, 2)
+    queries = random(seed + 2, 12, 2)
+    kernel = md.Exp(2.0 * md.Dot())
+    read = md.TopBlocks(2, 3, group=2, first=0, latest=1)
+    memory = md.Memory(kernel.pullback(md.Slice(0, 2)), read=read)
+    made = jnp.concatenate([keys, 0 * keys], 1), random(seed + 3, 12, 2)
+    asked = jnp.concatenate([queries, others], 1)
+    answers = md.denote(memory, *made, asked)
+    logits = [2 * np.asarray(q @ keys.reshape(4, 3, 2).mean(1).T) for q in (queries, others)]
+    for t in range(12):
+        complete, own = (t + 1) // 3, t // 3
+        shares = [np.exp(x[t, :complete]) / np.exp(x[t, :complete]).sum() for x in logits]
+        ranks = [b for b in np.argsort(-sum(shares)) if b != own] if complete else []
+        chosen = [own, *ranks[:1]]
+        there = np.array([i for i in range(t + 1) if i // 3 in chosen])
+        weights = np.exp(2 * np.asarray(keys)[there] @ np.asarray(queries)[t])
+        close(answers[t], weights @ np.asarray(made[1])[there] / weights.sum())
+    slopes = jax.grad(lambda q: jnp.sum(md.denote(memory, *made, q)))(asked)
+    assert bool(jnp.all(slopes[:, 2:] == 0)) and bool(jnp.any(slopes[:, :2] != 0))
+
+
 LOCAL = {
     "softmax": md.Exp(0.5 * md.Dot()),
     "rbf": md.RBF(scale=1.5),

@@ -61,6 +61,9 @@ CORE = {
     "used": md.Memory(md.RBF(), DELTA, DECAY, md.Budget(3, md.LeastUsed(0.5))),
     "reservoir": md.Memory(md.RBF(), DELTA, capacity=md.Budget(3, md.Random(1, reservoir=True))),
     "nearest": md.Memory(md.RBF(), DELTA, DECAY, read=md.TopK(2)),
+    "blocks": md.Memory(
+        LISTS["kernel"]["root"], gate=DECAY, read=md.TopBlocks(2, 2, first=0, latest=1)
+    ),
     "before": md.Memory(md.Dot(), DELTA, DECAY, read=LISTS["read"]["bonus"]),
     "every": COMPOSITES["every_sum"],
     "boosted": COMPOSITES["boosted"],
@@ -185,7 +188,7 @@ def is_tie(memory: Any) -> bool:
     """
     said = repr(memory)
     clipped = 'by="norm"' in said and "Smallest" in said
-    return clipped or ("Constant" in said and "TopK" in said)
+    return clipped or ("Constant" in said and "Top" in said)
 
 
 def check(name: str, memory: Any, *, is_flagged: bool) -> None:
