@@ -13,7 +13,7 @@ from ._atoms import keep
 from ._parallel import Answer
 
 
-AT_ONCE = 2**22
+AT_ONCE = 2**20
 """How many numbers the differences of keys and queries may be that are there at a time."""
 
 
