@@ -173,9 +173,11 @@ from .spec._radial import (
 from .spec._read import (
     Before as Before,
     Evaluate as Evaluate,
+    LocalLinear as LocalLinear,
     Normalised as Normalised,
     TopK as TopK,
 )
+from .spec._read_blocks import TopBlocks as TopBlocks
 from .spec._streams import (
     AbstractStream as AbstractStream,
     Answer as Answer,

@@ -37,7 +37,8 @@ from .spec._layer import Grown
 from .spec._loss import Huber, Power, ValueShift
 from .spec._memory import Averaged, Chained, Memory, Network, Rewired, Transposed
 from .spec._number import leaves, Source
-from .spec._read import Before, Normalised
+from .spec._read import Before, LocalLinear, Normalised
+from .spec._read_blocks import TopBlocks
 from .spec._streams import Own
 from .spec._write import ConjugateGradient, Delta, Descent, Hebb, Repeated, Reweight, Ridge
 
@@ -123,6 +124,8 @@ RULES.append(Rule(("vaswani2017attention",), _is_softmax))
 _rule("press2022alibi")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=False))
 _rule("lin2025forgetting")(lambda s: _is_softmax(s) and _fades(s, Decay, of_token=True))
 _rule("beltagy2020longformer")(lambda s: _is_softmax(s) and isinstance(s.capacity, Window))
+_rule("zuo2025local")(_is(LocalLinear))
+_rule("yuan2025native")(_is(TopBlocks))
 _rule("xiao2024streamingllm")(lambda s: isinstance(s, Window | Oldest) and s.sinks > 0)
 
 # Additive matrices

@@ -173,6 +173,9 @@ READS: dict[str, Any] = {
     "normalised": md.Normalised(),
     "prior": md.Normalised(scale=0.5, prior=1.0),
     "learned_prior": md.Normalised(prior=md.Learned(0.7, squash="exp")),
+    "local": md.LocalLinear(0.5),
+    "local_learned": md.Before(md.LocalLinear(md.Learned(0.3, squash="softplus"))),
+    "local_nearest": md.TopK(4, md.LocalLinear(2.0)),
     "before": md.Before(),
     "before_mean": md.Before(md.Normalised(prior=0.5)),
     "bonus": md.Before(md.Evaluate(0.5), bonus=md.Learned(per="key_channel")),
@@ -181,6 +184,10 @@ READS: dict[str, Any] = {
     "nearest": md.TopK(2),
     "nearest_by": md.TopK(2, by=md.Dot().pullback(md.Slice(1, 3))),
     "nearest_sum": md.TopK(2, md.Evaluate()),
+    "blocks": md.TopBlocks(2, 2, first=0, latest=1),
+    "blocks_sum": md.Before(md.TopBlocks(2, 1, md.Evaluate(0.5), latest=1)),
+    "blocks_group": md.TopBlocks(2, 2, md.LocalLinear(0.5), group=3, first=0, latest=1),
+    "blocks_own": md.Before(md.TopBlocks(2, 2, first=0, latest=1), bonus=0.6),
 }
 
 _ones = md.Weight(vector=True, start="ones")
@@ -217,6 +224,18 @@ COMPOSITES: dict[str, Any] = {
         gate=md.Decay(0.8),
         read=md.TopK(3, md.Normalised(prior=0.3), by=md.RBF(md.Learned(0.5)).pullback(md.Linear(2))),
     ),
+    "indexed_local": md.Memory(
+        md.RBF(scale=1.5).pullback(md.Slice(0, 2)),
+        read=md.TopK(4, md.LocalLinear(0.4), by=md.Dot().pullback(md.Slice(1, 3))),
+    ),
+    "level_local": md.level(2, _softmax.replace(read=md.LocalLinear(0.7))) + _dot,
+    "every_local": md.every(2, md.Memory(md.Polynomial(2), read=md.LocalLinear(0.7))),
+    "grouped": _softmax.replace(
+        kernel=md.Exp(md.Learned(0.7) * md.Dot()).pullback(md.Slice(0, 1)),
+        gate=md.Decay(from_input),
+        read=md.TopBlocks(2, 2, md.Normalised(prior=0.3), group=3, first=0, latest=1),
+    ),
+    "level_blocks": md.level(2, _softmax.replace(read=md.TopBlocks(2, 1, first=0, latest=1))),
     "wall": _softmax.replace(gate=md.KeyDecay(md.FromInput("sigmoid", per="key_channel"))),
     "path": _softmax.replace(gate=md.Householder(from_input) @ md.Decay(0.9)),
     "initial_householder": _dot.replace(initial=md.Learned(), gate=md.Householder(from_input)),
@@ -278,6 +297,7 @@ COMPOSITES: dict[str, Any] = {
         md.Memory(md.Dot(), md.Hebb(from_input)).averaged("value").of(value=md.Own())
         >> md.Memory(md.Dot()).averaged("key").of(key=md.Own())
     ).of(own=md.FromInput("softplus", per="value_channel")),
+    "nsa": md.zoo.nsa(2, 3, 2),
     "averaged_before": md.Memory(md.Dot(), read=md.Before()).averaged("key"),
     "boosted_rewired": _softmax.of(query=md.Query() + md.Answer(_mean)).boost(_rbf),
     "every_rewired": md.every(2, _softmax).of(key=md.Answer(_mean)) + md.every(

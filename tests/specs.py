@@ -198,8 +198,16 @@ capacities = _one_of(
     st.builds(md.Window, counts, st.integers(0, 3)),
     st.builds(md.Budget, st.integers(4, 99), evictions, merges),
 )
-_reads = _one_of(st.builds(md.Evaluate, static), st.builds(md.Normalised, static, static))
-_few = _one_of(_reads, st.builds(md.TopK, counts, _reads, by=st.none() | kernels))
+_reads = _one_of(
+    st.builds(md.Evaluate, static),
+    st.builds(md.Normalised, static, static),
+    st.builds(md.LocalLinear, static),
+)
+_few = _one_of(
+    _reads,
+    st.builds(md.TopK, counts, _reads, by=st.none() | kernels),
+    st.builds(md.TopBlocks, st.integers(3, 9), counts, _reads, st.integers(1, 3)),
+)
 reads = _one_of(
     _few,
     st.builds(md.Before, _few),

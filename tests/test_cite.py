@@ -62,6 +62,7 @@ CLASSICS = {
     "softmax": {"vaswani2017attention"},
     "sliding_window": {"vaswani2017attention", "beltagy2020longformer"},
     "forgetting_attention": {"vaswani2017attention", "lin2025forgetting"},
+    "local_linear_attention": {"zuo2025local"},
     "klms": {"liu2008klms"},
     "qklms": {"liu2008klms", "chen2012qklms", "schlegel2026retrieval"},
     "norma": {"liu2008klms", "kivinen2004norma"},

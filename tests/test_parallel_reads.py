@@ -1,5 +1,6 @@
 """Reads of everything, of a window and of softmax attention, each against its definition."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memdsl as md
 from memdsl.run._atoms import Atoms
 from memdsl.run._banded import banded
 from memdsl.run._dot_product import dot_product
+from memdsl.run._local import fitted
 from memdsl.run._parallel import kernel_parallel, softmax_parallel
 
 from .golden._file import load
@@ -298,3 +301,24 @@ def test_half_precision_adds_up_in_single():
         assert both(half).dtype == jnp.float32
         near(both(half), both(d), 0.05)
     assert dot_product(half["keys"], half["values"], half["queries"]).dtype == jnp.float32
+
+
+def test_lines_that_are_fitted_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    """Seven readers, three at a time, in value and in gradient."""
+    memory = md.Memory(md.Exp(md.Dot()), read=md.LocalLinear(0.5))
+    rows = np.random.default_rng(0).standard_normal((3, 7, 3))
+    keys, values, queries = (jnp.asarray(array) for array in rows)
+    fit = fitted(memory)
+    logs = jnp.where(jnp.tril(jnp.ones((7, 7), bool)), 0.0, -jnp.inf)
+
+    def loss(keys: Any, values: Any, queries: Any) -> Any:
+        masses = jnp.ones((7, 1), values.dtype)
+        answers = fit(keys, jnp.concatenate([values, masses], 1), queries, logs)
+        return jnp.sum(answers**2), answers
+
+    both = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)
+    whole = both(keys, values, queries)
+    monkeypatch.setattr(sys.modules["memdsl.run._local"], "AT_ONCE", 3 * keys.size)
+    few = both(keys, values, queries)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(few), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -10,8 +10,11 @@ from .._errors import SpecError
 from ..spec._gate import Decay, DiagonalDecay, forgets, Householder, KeyDecay, ValueDecay
 from ..spec._memory import Memory
 from ..spec._number import log_of, value_of
-from ..spec._read import Normalised, ranked_by
+from ..spec._read import LocalLinear, Normalised, ranked_by
+from ..spec._read_blocks import blocks_of
+from ..spec._slots import unpulled
 from ..spec._write import Descent, GaussSeidel, Recalled, Repeated, Ridge
+from ._blocks import in_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,6 +186,8 @@ def evaluate(memory: Memory, function: Function, query: Any, top: int | None = N
     if isinstance(write, Ridge):
         return _alone(_solved_at(memory, write, function, query))
     atoms = function.atoms if top is None else nearest(memory, function, query, top)
+    if isinstance(read, LocalLinear):
+        return fitted(memory, function, atoms, query, read.ridge)
     if not isinstance(read, Normalised):
         value = function.zero
         for atom in atoms:
@@ -217,6 +222,35 @@ def sums(
     return value, mass, shift
 
 
+def fitted(
+    memory: Memory, function: Function, atoms: tuple[Atom, ...], query: Any, ridge: Any
+) -> Recalled:
+    """The value at the query of the line through the atoms around it, and their mass there.
+
+    The line is the `a + B z`, `z = k - q`, with the least `sum_i s_i (m_i |a + B z_i|^2 - 2 c_i . (a +
+    B z_i)) + ridge |B|^2`, s the weights: for `c = m v` that is the squared error to the values v. Its
+    normal equations are written out, relative to the largest weight.
+    """
+    value, mass, shift = sums(memory, function, atoms, query, 0.0)
+    _, feature = unpulled(memory.kernel)
+    size = len(feature(query))
+    ridges = jnp.full(size, jnp.asarray(ridge, query.dtype) * jnp.exp(-shift))
+    left = jnp.diag(jnp.concatenate([jnp.zeros(1, query.dtype), ridges]))
+    right = jnp.zeros((1 + size, len(value)), value.dtype)
+    for atom in atoms:
+        if memory.kernel.is_exponential():
+            s = jnp.exp(atom.log_weight + memory.kernel.log(atom.key, query) - shift)
+        else:
+            s = weight(memory, atom, query)
+        z = jnp.concatenate([jnp.ones(1, query.dtype), feature(atom.key) - feature(query)])
+        left = left + s * atom.mass * jnp.outer(z, z)
+        right = right + s * jnp.outer(z, atom.value)
+    eye = jnp.eye(1 + size, dtype=query.dtype)
+    line = jnp.linalg.solve(jnp.where(mass == 0, eye, left), right)
+    answer, mass = jnp.where(mass == 0, 0, line[0]), mass * jnp.exp(shift)
+    return Recalled(mass * answer, mass, answer)
+
+
 def relative(prior: Any, shift: Any) -> Any:
     """`exp(-shift) prior`, whatever the shift; 0 where there is no prior."""
     prior = jnp.asarray(prior, shift.dtype)
@@ -243,7 +277,11 @@ def _at(memory: Memory, atom: Atom, query: Any) -> tuple[Any, Any]:
 
 
 def nearest(memory: Memory, function: Function, query: Any, top: int) -> tuple[Atom, ...]:
-    """The atoms with the largest weights at the query; of equals, the lowest slots."""
+    """The atoms with the largest weights at the query (of equals, the lowest slots), or in blocks."""
+    if blocks_of(memory.read) is not None:
+        known = [(a.birth, a.key, a.log_weight) for a in function.atoms]
+        read = in_blocks(memory, known, query)
+        return tuple(a for a, is_read in zip(function.atoms, read, strict=True) if is_read)
     by = ranked_by(memory.read) or memory.kernel
 
     def height(atom: Atom) -> float:

@@ -24,7 +24,9 @@ from ..spec._gate import (
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._number import log_of, value_of
 from ..spec._read import ranked_by
+from ..spec._read_blocks import blocks_of
 from ..spec._write import Delta, Descent, Recalled
+from ._blocks import in_blocks
 from ._function import one
 
 
@@ -108,6 +110,10 @@ def read(memory: Leaf, point: Point, query: Any, value_size: int) -> Any:
     if top is None or not isinstance(memory, Memory):
         return scale * says(memory, point, point.numbers, query, value_size)
     weights = features(memory, point, query)
+    if blocks_of(memory.read) is not None:
+        atoms = [(i, point.keys[i], 0.0) for i in range(point.written)]
+        read = jnp.asarray(in_blocks(memory, atoms, query), bool)
+        return scale * (weights[: point.written] * read) @ point.numbers[: point.written]
     by = ranked_by(memory.read)
     height = weights if by is None else jnp.stack([by(k, query) for k in point.keys])
     order = jnp.argsort(jnp.where(jnp.arange(len(weights)) < point.written, -height, jnp.inf))

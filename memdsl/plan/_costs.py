@@ -12,6 +12,7 @@ import jax
 from ..spec._facts import degree, has_nonlinear_retention, is_solved, one_pair
 from ..spec._gate import DiagonalDecay, forgets
 from ..spec._memory import Leaf, Memory, Network
+from ..spec._read import LocalLinear
 from ..spec._write import Descent
 from ._dims import Dims
 from ._rule import Cost
@@ -123,11 +124,16 @@ def _slots(m: Memory, time: int) -> float:
     return min(m.capacity.slots(), time)
 
 
+def _fit(m: Memory, n: float, k: int) -> float:
+    """What a local linear read of n atoms does besides: a covariance and its Cholesky factor."""
+    return 2 * n * k * k + k**3 / 3 if isinstance(m.read.core(), LocalLinear) else 0.0
+
+
 def buffer_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
     """A pass over the buffer a token."""
     time, k, v = sizes(m, dims)
     n = _slots(m, time)
-    one = 6 * n * (k + v) + (2 * n**3 if is_solved(m) else 0)
+    one = 6 * n * (k + v) + (2 * n**3 if is_solved(m) else 0) + _fit(m, n, k)
     floats = (8 if training else 2) * time * n * (k + v)
     return Cost((3 if training else 1) * time * one, floats, 4 * time)
 
@@ -136,7 +142,8 @@ def buffer_parallel(m: Memory, dims: Dims, training: bool) -> Cost:
     """The square of the time."""
     time, k, v = sizes(m, dims)
     many = 4 if training else 1
-    return Cost(many * 2 * time * time * (k + v), many * 3 * time * time, many * -(-time // 128))
+    flops = 2 * time * time * (k + v) + time * _fit(m, time, k)
+    return Cost(many * flops, many * 3 * time * time, many * -(-time // 128))
 
 
 def buffer_attention(m: Memory, dims: Dims, training: bool) -> Cost:
@@ -154,7 +161,8 @@ def buffer_banded(m: Memory, dims: Dims, training: bool) -> Cost:
     block = max(n, 64)
     many = 4 if training else 1
     pairs = time * min(n + block, time)
-    return Cost(many * 2 * pairs * (k + v), many * 3 * pairs, many * -(-time // int(block)))
+    flops = 2 * pairs * (k + v) + time * _fit(m, pairs / max(time, 1), k)
+    return Cost(many * flops, many * 3 * pairs, many * -(-time // int(block)))
 
 
 def buffer_chunkwise(chunk: int) -> CostOf:

@@ -19,7 +19,8 @@ from ..spec._gate import (
 )
 from ..spec._loss import After
 from ..spec._memory import Leaf, Network
-from ..spec._read import Normalised, ranked_by
+from ..spec._read import LocalLinear, Normalised, ranked_by
+from ..spec._read_blocks import blocks_of
 from ..spec._write import Delta, Descent, Hebb, Repeated, Reweight, Ridge
 from ..state._descent import remembered
 from ._dims import Dims
@@ -121,8 +122,13 @@ def _read(m: Leaf) -> str:
     core: Any = m.read.core()
     scale = "" if core.scale == 1.0 else "c "
     top = "" if m.read.top() is None else f" of the {m.read.top()} nearest"
+    blocks = blocks_of(m.read)
+    if blocks is not None:
+        top = f" of the atoms in {blocks.count} blocks of {blocks.size}"
     by = ranked_by(m.read)
     top += "" if by is None else f" by {by!r}"
+    if isinstance(core, LocalLinear):
+        return f"y = a, (a, B) = argmin Σ wᵢ κ(kᵢ,q) ‖a + B (kᵢ − q) − vᵢ‖² + λ ‖B‖²{top}"
     if isinstance(core, Normalised):
         prior = "" if core.prior == 0.0 else " + p"
         mass = f"({scale}D(q){prior})" if scale or prior else "D(q)"

@@ -32,7 +32,8 @@ from ..spec._gate import admissions, Decay, ValueDecay
 from ..spec._loss import Squared
 from ..spec._memory import Memory
 from ..spec._number import leaves
-from ..spec._read import Backwards
+from ..spec._read import Backwards, bonus_of, Normalised
+from ..spec._read_blocks import blocks_of
 from ..spec._slots import peel
 from ..spec._write import Delta, Descent, Ridge
 from . import _costs as costs
@@ -50,7 +51,7 @@ FINITE = Requirement(
 )
 NO_ATOMS = Requirement(
     lambda m: not needs_atoms(m) or not is_finite(m.kernel),
-    "a window, a budget, an admission gate, a read of the nearest or a moved key speaks of atoms",
+    "a window, a budget, an admission gate, a local read or a moved key speaks of atoms",
 )
 UNSOLVED = Requirement(lambda m: not is_solved(m), "Ridge solves for its coefficients")
 SOLVED = Requirement(is_solved, "only Ridge keeps a Gram matrix", "the write is a Ridge")
@@ -101,6 +102,10 @@ WINDOWED = Requirement(
     lambda m: isinstance(m.capacity, Window), "not a window", "the capacity is a window"
 )
 ALL_READ = Requirement(lambda m: m.read.top() is None, "only the nearest atoms are read")
+WHOLE_BLOCKS = Requirement(
+    lambda m: m.read.top() is None or (blocks_of(m.read) is not None and bonus_of(m.read) is None),
+    "only the nearest atoms are read, one by one or beside a token's own",
+)
 CORRECTS = Requirement(
     lambda m: (
         (
@@ -125,7 +130,7 @@ BATCHED = Requirement(
     "this solver works pair by pair",
 )
 ATTENTION = Requirement(
-    lambda m: attention_scale(_core(m)) is not None and m.read.needs_mass(),
+    lambda m: attention_scale(_core(m)) is not None and isinstance(m.read.core(), Normalised),
     "not the normalised kernel exp(scale k · q)",
     "the kernel is exp(scale k · q), and normalised",
 )
@@ -240,7 +245,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "buffer",
         "parallel",
-        (*BUFFER, ADDITIVE, WHOLE_DECAY, UNADMITTED, ONE_PAIR, KEEPS_ALL, ALL_READ),
+        (*BUFFER, ADDITIVE, WHOLE_DECAY, UNADMITTED, ONE_PAIR, KEEPS_ALL, WHOLE_BLOCKS),
         costs.buffer_parallel,
         buffer_parallel,
         note="every query against every key",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ._atoms import Atoms, atoms, blocks, in_blocks, Known, Left, left, Pairs, spoil, Tokens, tokens
-from ._parallel import mean, total, with_mass
+from ._parallel import Answer, mean, total, with_mass
 from ._reads import flat, over_blocks
 
 
@@ -28,6 +28,7 @@ def banded(
     starts: Bool[Array, " time"] | None = None,
     mask: Bool[Array, " time"] | None = None,
     read_before: bool = False,
+    answered: Answer | None = None,
     chunk: int = 64,
 ) -> Float[Array, "time value"]:
     r"""Answers every query from the latest `window` pairs and the first `sinks` of its sequence.
@@ -48,6 +49,7 @@ def banded(
     - `stored`: atoms from before the run, oldest first, `pinned` where an atom is a sink; no more
         than `sinks` are. They are taken to be of the sequence that the run goes on with: if fewer
         than `sinks` are pinned, the next tokens are sinks.
+    - `answered`: what is answered in the place of the mean, where `normalised`.
     - `chunk`: the least number of queries that are answered at once.
 
     **Returns:** answers `[time, value]` in float32, or float64 if an input is.
@@ -96,7 +98,9 @@ def banded(
         logs = jnp.concatenate([met.row[:, None] + weight[None, :], met.within], axis=1)
         age = end[:, None] - 1 - index[None, :]
         logs = jnp.where((age < window) | sink[None, :], logs, -jnp.inf)
-        if normalised:
+        if answered is not None:
+            out = answered(key, value, query, logs)
+        elif normalised:
             out = mean(kernel, key, value, query, logs, log_prior)
         else:
             out = total(kernel, key, value, query, logs)

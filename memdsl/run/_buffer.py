@@ -10,18 +10,21 @@ from jaxtyping import Array
 from ..spec._capacity import Window
 from ..spec._kernel import Constant, Dot, Exp, Product
 from ..spec._memory import Memory
-from ..spec._read import bonus_of
+from ..spec._read import bonus_of, LocalLinear
+from ..spec._read_blocks import blocks_of
 from ..spec._write import Ridge
 from ..state import AbstractState, answer, BufferState, Pair, with_own
 from ._allprefix import all_prefix_ridge
 from ._append import append, left_over
 from ._atoms import Atoms
 from ._banded import banded
+from ._blocks import within_blocks
 from ._dot_product import dot_product
 from ._inputs import Inputs
 from ._kernel_delta import kernel_delta
+from ._local import fitted
 from ._lower import Canonical, canonical
-from ._parallel import kernel_parallel, softmax_parallel
+from ._parallel import kernel_parallel, mean, softmax_parallel, total, whole_parallel
 
 
 Execution = Callable[[Memory, AbstractState, Inputs], tuple[AbstractState, Array]]
@@ -40,7 +43,9 @@ def buffer_parallel(
         read_before=memory.read.is_before(),
     )
     stream = tokens.keys, c.value, tokens.queries
-    if _in_logs(memory):
+    if isinstance(memory.read.core(), LocalLinear) or blocks_of(memory.read) is not None:
+        out = _whole(memory, state, tokens, c, common)
+    elif _in_logs(memory):
         out = softmax_parallel(
             memory.kernel.log_pairs,
             *stream,
@@ -56,6 +61,27 @@ def buffer_parallel(
         out = kernel_parallel(memory.kernel.pairs, keys, both, queries, **common)
         out = _divided(memory, tokens, out)
     return _finish(memory, state, tokens, c), out
+
+
+def _whole(
+    memory: Memory, state: BufferState, tokens: Inputs, c: Canonical, common: dict[str, Any]
+) -> Array:
+    """The answers of reads that look at all atoms and their weights at once."""
+    kernel, massed = memory.kernel, memory.read.needs_mass()
+
+    def one(keys: Array, coefficients: Array, query: Array, logs: Array) -> Array:
+        if not _in_logs(memory):
+            return total(kernel.pairs, keys, coefficients, query, logs)
+        prior = _log_prior(memory, coefficients)
+        return mean(kernel.log_pairs, keys, coefficients, query, logs, prior)
+
+    local = isinstance(memory.read.core(), LocalLinear)
+    how = fitted(memory) if local else one
+    if blocks_of(memory.read) is not None:
+        how = within_blocks(memory, state, tokens, c.log_decay, how)
+    both = _with_mass(memory, c.value, c.mass)
+    out = whole_parallel(how, tokens.keys, both, tokens.queries, massed=massed, **common)
+    return out if local or _in_logs(memory) else _divided(memory, tokens, out)
 
 
 def buffer_attention(
@@ -104,7 +130,8 @@ def buffer_banded(
     if not isinstance(capacity, Window):
         raise TypeError("a band is of a window")
     state, tokens, c = _start(memory, state, inputs)
-    logs = _in_logs(memory)
+    local = isinstance(memory.read.core(), LocalLinear)
+    logs = _in_logs(memory) or local
     keys, values, queries = tokens.keys, c.value, tokens.queries
     common: dict[str, Any] = dict(
         window=capacity.size,
@@ -125,6 +152,7 @@ def buffer_banded(
             log_prior=_log_prior(memory, values),
             log_own=_log_own(memory, values),
             stored=_stored(state, inputs, sinks=capacity.sinks),
+            answered=fitted(memory) if local else None,
             **common,
         )
     else:

@@ -1,6 +1,7 @@
 """Reads of everything before: for additive memories, whose atoms are the pairs themselves."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -135,20 +136,67 @@ def softmax_parallel(
     **Source:** softmax attention (Vaswani et al., 1706.03762) is κ = exp(scale k·q); with decays it
     is forgetting attention (Lin et al., 2503.02130), with a prior an attention sink.
     """
-    sequence = tokens(keys, with_mass(values, masses), queries, log_decay, starts, mask)
-    old = atoms(stored, keys.shape[1], values.shape[1], sequence.keys.dtype)
+
+    def answer(keys: Array, coefficients: Array, query: Array, logs: Array) -> Array:
+        return mean(log_pairs, keys, coefficients, query, logs, log_prior)
+
+    return whole_parallel(
+        answer,
+        keys,
+        with_mass(values, masses),
+        queries,
+        massed=True,
+        log_own=log_own,
+        log_decay=log_decay,
+        stored=stored,
+        starts=starts,
+        mask=mask,
+        read_before=read_before,
+        chunk=chunk,
+    )
+
+
+Answer: TypeAlias = Callable[[Array, Array, Array, Array], Array]
+"""`(keys [n, key], coefficients [n, value], queries [m, key], log weights [m, n]) -> [m, answer]`: what
+readers are answered from all atoms; where a log weight is −inf, there is none."""
+
+
+def whole_parallel(
+    answer: Answer,
+    keys: Float[Array, "time key"],
+    coefficients: Float[Array, "time value"],
+    queries: Float[Array, "time key"],
+    *,
+    massed: bool = False,
+    log_own: Float[Array, ""] | None = None,
+    log_decay: Float[Array, " time"] | None = None,
+    stored: Atoms | tuple[Array, Array, Array] | None = None,
+    starts: Bool[Array, " time"] | None = None,
+    mask: Bool[Array, " time"] | None = None,
+    read_before: bool = False,
+    chunk: int = 128,
+) -> Float[Array, "time answer"]:
+    """Any answer to every query from all pairs up to its token and their log weights, in blocks.
+
+    The arguments are those of `softmax_parallel`; with `massed` the masses are the last column of the
+    `coefficients`.
+    """
+    sequence = tokens(keys, coefficients, queries, log_decay, starts, mask)
+    size = coefficients.shape[1] - massed
+    old = atoms(stored, keys.shape[1], size, sequence.keys.dtype)
     old, run, met, weights = _prepare(sequence, old, read_before, chunk, log_own)
     key = jnp.concatenate([old.keys, flat(run.keys)])
-    coefficient = jnp.concatenate([with_mass(old.coefficients, old.masses), flat(run.values)])
+    before = with_mass(old.coefficients, old.masses) if massed else old.coefficients
+    coefficient = jnp.concatenate([before, flat(run.values)])
     place = old.log_weight.shape[0] + jnp.arange(run.keys.shape[0]) * run.keys.shape[1]
 
-    def answer(block: tuple[Array, Array, Left, Array]) -> Array:
+    def one(block: tuple[Array, Array, Left, Array]) -> Array:
         place, query, met, weight = block
         logs = met.row[:, None] + weight[None, :]
         logs = jax.lax.dynamic_update_slice(logs, met.within, (0, place))
-        return mean(log_pairs, key, coefficient, query, logs, log_prior)
+        return answer(key, coefficient, query, logs)
 
-    outputs = over_blocks(answer, (place, run.queries, met, weights))
+    outputs = over_blocks(one, (place, run.queries, met, weights))
     unknown = spoilt(sequence, jnp.any(old.sick), read_before) | sequence.unclear
     unknown = unknown if log_own is None else unknown | sequence.sick
     return spoil(unknown, flat(outputs)[: keys.shape[0]])

@@ -39,7 +39,7 @@ from ._gate import (
 )
 from ._kernel import AbstractKernel
 from ._memory import Memory
-from ._read import Backwards
+from ._read import Backwards, LocalLinear
 from ._write import Delta, Descent, GaussSeidel, Ridge
 
 
@@ -150,7 +150,9 @@ def _what_keeps_atoms(m: Memory) -> tuple[str, str] | None:
     if isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel):
         return "write", repr(write.solver)
     if m.read.top() is not None:
-        return "read", f"TopK({m.read.top()})"
+        return "read", m.read.choosing()
+    if isinstance(m.read.core(), LocalLinear):
+        return "read", "LocalLinear"
     return None
 
 
@@ -204,7 +206,8 @@ def _capacity(m: Memory) -> None:
     projects = isinstance(m.capacity, Budget) and isinstance(m.capacity.merge, Project)
     if projects and m.read.needs_mass():
         raise SpecError(
-            "Project spreads masses with either sign, and Normalised divides by their sum.",
+            f"Project spreads masses with either sign, and {type(m.read.core()).__name__} divides by "
+            "their sum.",
             where=m,
             at="capacity",
             why="A projection has negative shares, so that the sum can be 0 or negative.",

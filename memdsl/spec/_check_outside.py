@@ -21,7 +21,7 @@ from ._gate import admissions, Decay, Keep, parts, Reset, Surprise
 from ._kernel import Dot, Pullback
 from ._memory import Averaged, Level, Memory, Network, Rewired, Transposed
 from ._number import axis_of, FromInput, leaves
-from ._read import bonus_of
+from ._read import bonus_of, LocalLinear
 from ._slots import slots
 from ._write import Descent, Hebb, Reweight
 
@@ -56,7 +56,8 @@ def check_transposed(spec: Transposed) -> None:
         )
     if is_solved(inner) or needs_atoms(inner):
         at = "write" if is_solved(inner) else "gate" if admissions(inner.gate) else "capacity"
-        at = "read" if inner.read.top() is not None else at
+        of_atoms = inner.read.top() is not None or isinstance(inner.read.core(), LocalLinear)
+        at = "read" if of_atoms else at
         raise SpecError(
             "transpose needs a memory that is a matrix.",
             where=inner,
@@ -140,8 +141,6 @@ def check_rewired(spec: Rewired) -> None:
             at="own_size",
             instead='own=FromInput("identity", per="key_channel"), say.',
         )
-    if len(spec.shown()) == 1:  # the memory alone
-        raise SpecError("of() changes nothing.", where=spec, instead="key=Key() >> L2Norm(), say.")
 
 
 def check_averaged(spec: Averaged) -> None:

@@ -1,7 +1,7 @@
 """The rules of one part of a memory: its read, its write, its initial state."""
 
 from .._errors import SpecError
-from ._capacity import Budget, Drop, LeastUsed
+from ._capacity import All, Budget, Drop, LeastUsed
 from ._facts import (
     compares_by_dot,
     decays,
@@ -17,19 +17,21 @@ from ._gate import admissions, DiagonalDecay, forgets, Simplex, Surprise, ValueD
 from ._kernel import AbstractKernel
 from ._memory import Memory
 from ._number import leaves
-from ._read import bonus_of, Normalised, ranked_by
+from ._read import bonus_of, LocalLinear, Normalised
+from ._read_blocks import as_given, blocks_of
 from ._slots import peel
 from ._write import Delta, Descent, Reweight, Ridge
 
 
 def check_read(m: Memory) -> None:
     """Raises `SpecError` where the read has no meaning."""
+    name = type(m.read.core()).__name__
     if m.read.needs_mass() and not is_nonnegative(m.kernel):
         declare = (
             " A kernel of your own declares nonnegative = True." if _is_foreign(m.kernel) else ""
         )
         raise SpecError(
-            f"Normalised divides by a mass, and {m.kernel!r} can make it 0 or negative.",
+            f"{name} divides by a mass, and {m.kernel!r} can make it 0 or negative.",
             where=m,
             at="kernel",
             why=f"A weighted mean needs weights that are never below 0.{declare}",
@@ -38,7 +40,7 @@ def check_read(m: Memory) -> None:
         )
     if m.read.needs_mass() and any(isinstance(g, ValueDecay) for g in decays(m)):
         raise SpecError(
-            "ValueDecay fades values and not the mass, so Normalised would divide by too much.",
+            f"ValueDecay fades values and not the mass, so {name} would divide by too much.",
             where=m,
             at="gate",
             instead="Decay(...), which fades both.",
@@ -51,6 +53,22 @@ def check_read(m: Memory) -> None:
             instead="Evaluate() as the read.",
         )
     top = m.read.top()
+    blocks, given = blocks_of(m.read), as_given(m.read)
+    if blocks is not None and not isinstance(m.capacity, All):
+        raise SpecError(
+            f"TopBlocks counts the atoms of a document, and {m.capacity!r} lets some of them go.",
+            where=m,
+            at="capacity",
+            why="A block is known by the places of its atoms, and would not be whole.",
+            instead="All(); or TopK(n), which ranks atom by atom.",
+        )
+    if blocks is not None and blocks.group > 1 and not is_nonnegative(m.kernel):
+        raise SpecError(
+            f"A group of queries ranks by shares, and {m.kernel!r} can make them negative.",
+            where=m,
+            at="kernel",
+            instead="an Exp(...) or a radial kernel; or group=1, which ranks by the kernel itself.",
+        )
     if top is not None and top > m.capacity.slots():
         raise SpecError(
             f"TopK({top}) reads more atoms than are kept, {m.capacity.slots():g}.",
@@ -69,7 +87,7 @@ def check_read(m: Memory) -> None:
         )
     if by_channel and m.read.needs_mass() and not peel(m)[1].is_nonnegative():
         raise SpecError(
-            f"A bonus per channel can make weights of {m.kernel!r} negative, and Normalised divides by "
+            f"A bonus per channel can make weights of {m.kernel!r} negative, and {name} divides by "
             "their sum.",
             where=m,
             at="read",
@@ -77,14 +95,25 @@ def check_read(m: Memory) -> None:
         )
     write = one_pair(m.write)
     gated = isinstance(write, Delta) and write.erase_gate is not None
-    if ranked_by(m.read) is not None and (by_channel or gated or moves_keys(m)):
+    if given is not None and (by_channel or gated or moves_keys(m)):
         at = "write" if gated else "gate" if moves_keys(m) else "read"
         raise SpecError(
-            f"TopK(by=...) keeps keys as they are given, and this {at} speaks of their channels.",
+            f"{given} keeps keys as they are given, and this {at} speaks of their channels.",
             where=m,
             at=at,
-            why="There are two kernels, and what is a channel to one need not be to the other.",
-            instead="TopK without by; or no number per channel, and a gate that moves no keys.",
+            why="What ranks need not look at the channels that are read."
+            if blocks is not None
+            else "There are two kernels, and what is a channel to one need not be to the other.",
+            instead=f"{'group=1' if blocks is not None else 'TopK without by'}; or no number per "
+            "channel, and a gate that moves no keys.",
+        )
+    if bonus_of(m.read) is not None and isinstance(m.read.core(), LocalLinear):
+        raise SpecError(
+            "A bonus adds a pair to sums, and LocalLinear fits a line through its pairs.",
+            where=m,
+            at="read",
+            why="A pair that comes in later would turn the line.",
+            instead="Before(...) without a bonus; or a read after the write, which fits it too.",
         )
     if bonus_of(m.read) is not None and is_solved(m):
         raise SpecError(
@@ -117,7 +146,7 @@ def check_ridge(m: Memory) -> None:
         )
     if m.read.top() is not None:
         raise SpecError(
-            "TopK cannot read a solved memory.",
+            f"{m.read.choosing().partition('(')[0]} cannot read a solved memory.",
             where=m,
             at="read",
             why="Every coefficient of the minimiser depends on every pair.",

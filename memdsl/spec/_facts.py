@@ -16,7 +16,7 @@ from ._gate import (
 )
 from ._kernel import AbstractKernel, Dot, Pullback
 from ._memory import AbstractMemory, Leaf, Memory, Network, Rewired
-from ._read import Backwards
+from ._read import Backwards, LocalLinear
 from ._write import AbstractWrite, Delta, Descent, GaussSeidel, Repeated, Ridge
 
 
@@ -104,6 +104,7 @@ def needs_atoms(memory: Memory) -> bool:
         or not isinstance(memory.capacity, All)
         or bool(admissions(memory.gate))
         or memory.read.top() is not None
+        or isinstance(memory.read.core(), LocalLinear)
         or on_atoms
         or on_pairs
     )

@@ -1,7 +1,7 @@
 """Reads: how the function answers a query."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from .._errors import SpecError
 from ._base import sort, Spec, whole
@@ -15,12 +15,12 @@ class AbstractRead(Spec):
     example: ClassVar[str] = "Evaluate() or Normalised()"
 
     @abstractmethod
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         """The read that makes the answer, inside `Before` and `TopK`."""
 
     def needs_mass(self) -> bool:
         """Whether the mass has to be kept."""
-        return isinstance(self.core(), Normalised)
+        return not isinstance(self.core(), Evaluate)
 
     def is_before(self) -> bool:
         """Whether a token reads the memory before it writes to it."""
@@ -29,6 +29,10 @@ class AbstractRead(Spec):
     def top(self) -> int | None:
         """How many atoms are read at most, or `None` for all."""
         return None
+
+    def choosing(self) -> str:
+        """What chooses the atoms that are read, where something does."""
+        return ""
 
 
 class Evaluate(AbstractRead):
@@ -52,7 +56,7 @@ class Evaluate(AbstractRead):
         default=1.0, of_input=False, meaning="multiplies the function that is read"
     )
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self
 
 
@@ -90,8 +94,65 @@ class Normalised(AbstractRead):
         default=0.0, at_least=0.0, of_input=False, meaning="mass of the prior atom"
     )
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self
+
+
+class LocalLinear(AbstractRead):
+    """`y = sum_i s_i (1 - z_i . rho) v_i / (omega - mu . rho)`: a line is fitted around the query.
+
+    With `s_i = w_i kernel(k_i, q)` and `z_i = k_i - q`, the answer is the a of
+
+        min over a and B of  sum_i s_i |a + B z_i - v_i|^2 + ridge |B|^2,
+
+    `omega = sum s_i`, `mu = sum s_i z_i`, `rho = (sum s_i z_i z_i^T + ridge)^-1 mu`. Where masses are
+    not 1 they multiply `s_i`, and divide the coefficient `c_i = m_i v_i`. Nothing written answers 0.
+    As the ridge grows this is `Normalised`, which fits a constant; as it shrinks, what is affine in
+    the keys is answered as it is, outside of the stored keys too.
+
+    Keys are compared as the kernel compares them, after its `pullback`. The ridge is in units of the
+    kernel: a factor of the kernel, which `Normalised` would divide away, is one of the ridge here.
+
+    **Arguments:**
+
+    - `ridge`: positive; so small a part of the spread of the keys that rounding hides it is not felt.
+
+    **Raises:** `SpecError` where the ridge is not positive; and with a kernel that can be negative, a
+    solved write, a bonus, and parts that need a matrix.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> memory = md.Memory(md.RBF(scale=1.0), read=md.LocalLinear(1e-3))
+        >>> state = md.empty(memory, key_size=1, value_size=1, capacity=3)
+        >>> keys = jnp.array([[0.0], [1.0], [2.0]])
+        >>> state, _ = md.run(memory, state, keys, 10 * keys + 5)
+        >>> md.evaluate(memory, state, jnp.array([[0.5], [3.0]]))[:, 0].round(1)
+        Array([10. , 34.9], dtype=float32)
+        >>> mean = memory.replace(read=md.Normalised())
+        >>> md.evaluate(mean, state, jnp.array([[0.5], [3.0]]))[:, 0].round(1)
+        Array([12.3, 22.9], dtype=float32)
+
+        ```
+
+    Source: Zuo et al. 2025, "Local Linear Attention"; Cleveland 1979 for the regression.
+    """
+
+    ridge: Number = number(
+        default=1.0, above=0.0, of_input=False, meaning="holds the slope of the line to 0"
+    )
+    positional: ClassVar[int] = 1
+    scale: ClassVar[float] = 1.0
+    prior: ClassVar[float] = 0.0
+
+    def core(self) -> "Core":
+        return self
+
+
+Core: TypeAlias = Evaluate | Normalised | LocalLinear
+"""The reads that make an answer."""
 
 
 class Before(AbstractRead):
@@ -147,7 +208,7 @@ class Before(AbstractRead):
                 instead='a bonus of at least 0, such as Learned(1.0, squash="exp").',
             )
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self.read.core()
 
     def is_before(self) -> bool:
@@ -155,6 +216,9 @@ class Before(AbstractRead):
 
     def top(self) -> int | None:
         return self.read.top()
+
+    def choosing(self) -> str:
+        return self.read.choosing()
 
 
 class TopK(AbstractRead):
@@ -195,13 +259,13 @@ class TopK(AbstractRead):
     positional: ClassVar[int] = 2
 
     def __check__(self) -> None:
-        inner = self.read.top()
-        if inner is not None:
+        inner = self.read
+        if isinstance(inner, TopK):
             raise SpecError(
-                f"TopK({self.count}) of TopK({inner}) is one TopK.",
+                f"TopK({self.count}) of TopK({inner.count}) is one TopK.",
                 where=self,
                 at="read",
-                instead=f"{self.replace(count=min(self.count, inner), read=self.read.core())!r}.",
+                instead=f"{self.replace(count=min(self.count, inner.count), read=inner.core())!r}.",
             )
         if self.read.is_before():
             raise SpecError(
@@ -210,12 +274,22 @@ class TopK(AbstractRead):
                 at="read",
                 instead=f"{Before(self.replace(read=self.read.core()), bonus_of(self.read))!r}.",
             )
+        if inner.top() is not None:
+            raise SpecError(
+                f"TopK and {type(inner).__name__} both say which atoms are read.",
+                where=self,
+                at="read",
+                instead=f"{self.replace(read=inner.core())!r}.",
+            )
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self.read.core()
 
     def top(self) -> int | None:
         return self.count
+
+    def choosing(self) -> str:
+        return f"TopK({self.count})"
 
 
 class Backwards(AbstractRead):
@@ -227,7 +301,7 @@ class Backwards(AbstractRead):
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
     positional: ClassVar[int] = 1
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self.read.core()
 
     def is_before(self) -> bool:
@@ -240,7 +314,7 @@ class Forecast(AbstractRead):
     read: AbstractRead = sort(AbstractRead, default=Evaluate())
     positional: ClassVar[int] = 1
 
-    def core(self) -> "Evaluate | Normalised":
+    def core(self) -> "Core":
         return self.read.core()
 
     def is_before(self) -> bool:
@@ -248,6 +322,9 @@ class Forecast(AbstractRead):
 
     def top(self) -> int | None:
         return self.read.top()
+
+    def choosing(self) -> str:
+        return self.read.choosing()
 
 
 def ranked_by(read: Any) -> AbstractKernel | None:

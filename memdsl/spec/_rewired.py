@@ -33,7 +33,7 @@ class Rewired(AbstractMemory):
     - `own_size`: how many channels it has, where they are not as many as those of the key or the value.
 
     **Raises:** `SpecError` where the memory writes several pairs a token, where `own` is not used, and
-    where nothing is changed; by the plan, where streams do not go together.
+    by the plan where streams do not go together.
 
     ??? example
 

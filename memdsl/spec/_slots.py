@@ -26,7 +26,7 @@ from ._number import (
     Source,
     value_of,
 )
-from ._read import ranked_by
+from ._read_blocks import as_given
 from ._source import Derived
 
 
@@ -204,11 +204,17 @@ _THEN = Then(Identity(), Identity())
 def peel(memory: Any) -> tuple[Any, AbstractFeature]:
     """`(memory, feature)` with the pullbacks of the kernel taken out of it, so that keys may be
     mapped once, ahead: the memory means the same on `feature(k)` and `feature(q)`. A network has none,
-    and one that ranks by another kernel needs its keys as they are.
+    and one that ranks by another kernel, or by several queries, needs its keys as they are.
     """
-    if not isinstance(memory, Memory) or ranked_by(memory.read) is not None:
+    if not isinstance(memory, Memory) or as_given(memory.read) is not None:
         return memory, Identity()
-    kernel, feature = memory.kernel, Identity()
+    kernel, feature = unpulled(memory.kernel)
+    return rebuild(memory, {"kernel": kernel}), feature
+
+
+def unpulled(kernel: Any) -> tuple[Any, AbstractFeature]:
+    """A kernel without its pullbacks, and what they make of a key: what it compares."""
+    feature: AbstractFeature = Identity()
     while isinstance(kernel, Pullback):  # K.pullback(f).pullback(g): g first, then f
         outer = kernel.feature
         feature = (
@@ -217,7 +223,7 @@ def peel(memory: Any) -> tuple[Any, AbstractFeature]:
             else rebuild(_THEN, {"first": feature, "second": outer})
         )
         kernel = kernel.kernel
-    return rebuild(memory, {"kernel": kernel}), feature
+    return kernel, feature
 
 
 def key_channels(memory: Any, key_size: int) -> int:

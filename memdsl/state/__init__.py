@@ -9,10 +9,12 @@ from ._base import (
     Token as Token,
     with_own as with_own,
 )
+from ._blocks import chosen as chosen
 from ._buffer import BufferState as BufferState
 from ._descent import DescentState as DescentState
 from ._empty import empty_state as empty_state
 from ._gram import GramState as GramState
+from ._local import tilted as tilted
 from ._matrix import MatrixState as MatrixState
 from ._network import NetworkState as NetworkState
 from ._write import write as write

@@ -24,7 +24,7 @@ from ..spec._gate import (
 )
 from ..spec._memory import Leaf
 from ..spec._number import log_of
-from ..spec._read import AbstractRead, Backwards, bonus_of, Normalised
+from ..spec._read import AbstractRead, Backwards, bonus_of, Evaluate
 
 
 class Pair(NamedTuple):
@@ -98,14 +98,15 @@ def fade(memory: Leaf, state: AbstractState, erase_key: Array | None = None) -> 
 
 
 def answer(read: AbstractRead, pair: Pair, *, scaled: bool = True) -> Array:
-    """`scale N`, or `scale N / (scale D + prior)`; 0 where that would be 0 / 0.
+    """`scale N`, or `scale N / (scale D + prior)`; 0 where that would be 0 / 0. (N of a local linear
+    read is of weights that are tilted already.)
 
     What a write recalls is answered with `scaled=False`: a published scale touches what is read, not
     the error that is written.
     """
     core = read.core()
     scale = core.scale if scaled else 1.0
-    if not isinstance(core, Normalised):
+    if isinstance(core, Evaluate):
         value = scale * pair.value
         return value if pair.log_scale is None else value * jnp.exp(pair.log_scale)
     mass, prior, top = pair.mass, core.prior, pair.log_scale

@@ -13,8 +13,12 @@ from jaxtyping import Array, Float, Int
 
 from ..spec._facts import is_solved
 from ..spec._memory import Memory
-from ..spec._read import ranked_by
+from ..spec._read import LocalLinear, ranked_by
+from ..spec._read_blocks import blocks_of
+from ..spec._slots import unpulled
 from ._base import AbstractState, Pair
+from ._blocks import chosen
+from ._local import tilted
 from ._solve import solve
 
 
@@ -112,13 +116,22 @@ class BufferState(AbstractState):
         if is_solved(memory):
             return Pair(self.solved(memory, query), None)
         weights, log_scale = self.weights(memory, query)
-        if top is not None and top < len(weights):
+        if top is not None and blocks_of(memory.read) is not None:
+            weights = jnp.where(self.in_blocks(memory, query), weights, 0)
+        elif top is not None and top < len(weights):
             _, chosen = jax.lax.top_k(
                 jax.lax.stop_gradient(self.ranked(memory, query, weights)), top
             )
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
-        _, values, masses = self.safe()
-        return Pair(weights @ values, None if masses is None else weights @ masses, log_scale)
+        keys, values, masses = self.safe()
+        mass = None if masses is None else weights @ masses
+        core = memory.read.core()
+        if isinstance(core, LocalLinear) and masses is not None:
+            feature = jax.vmap(unpulled(memory.kernel)[1])
+            ridge = jnp.asarray(core.ridge, keys.dtype)
+            around = feature(keys), feature(query[None, :])[0]
+            weights = tilted(weights, masses, *around, ridge, log_scale)
+        return Pair(weights @ values, mass, log_scale)
 
     def ranked(self, memory: Memory, query: Array, weights: Array) -> Array:
         """By how much each atom is one of the nearest; empty slots are the last."""
@@ -127,6 +140,17 @@ class BufferState(AbstractState):
             keys, log_weight = self.safe()[0], jnp.where(self.valid, self.log_weight, 0)
             weights = jnp.exp(log_weight) * by.pairs(keys, query[None, :])[:, 0]
         return jnp.where(self.valid, weights, -jnp.inf)
+
+    def in_blocks(self, memory: Memory, query: Array) -> Array:
+        """Which slots are in the blocks that are read."""
+        read: Any = blocks_of(memory.read)
+        valid, slots = self.valid, len(self.log_weight)
+        places = jnp.where(valid, self.birth - self.origin, jnp.iinfo(jnp.int32).max)
+        earliest = jnp.min(places, initial=jnp.iinfo(jnp.int32).max) // read.size
+        block = jnp.where(valid, places // read.size - earliest, 0)
+        logs = self.log_weight[None, :]
+        count = -(-slots // read.size) + 1
+        return chosen(memory, self.safe()[0], places, block, logs, query[None, :], count)[0]
 
     def problem(self, memory: Memory) -> tuple[Array, Array]:
         """The ridge problem `(W^½ K W^½ + strength) a = W^½ V`, as `(matrix, W^½)`; f = (W^½ a) . k."""

@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from ..spec._facts import is_solved, one_pair
 from ..spec._memory import Leaf, Memory, Network
-from ..spec._read import Normalised
+from ..spec._read import Evaluate
 from ..spec._write import AbstractWrite, Delta, Recalled
 from ._base import AbstractState, answer, fade, Pair, Token
 from ._buffer import BufferState
@@ -58,7 +58,7 @@ def recall(memory: Memory, state: AbstractState, key: Array) -> Recalled:
     if mass is not None and pair.log_scale is not None:
         mass = mass * jnp.exp(pair.log_scale)
     core = memory.read.core()
-    if mass is not None and isinstance(core, Normalised):
+    if mass is not None and not isinstance(core, Evaluate):
         mass = mass + jnp.asarray(core.prior, mass.dtype)
     return Recalled(pair.value, mass, answer(memory.read, pair, scaled=False))
 

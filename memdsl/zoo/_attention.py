@@ -7,11 +7,13 @@ tokens up to the one that reads.
 from ..spec._capacity import Window
 from ..spec._feature import L2Norm, Linear
 from ..spec._gate import Decay, Householder, KeyDecay
-from ..spec._kernel import AbstractKernel, Dot, Exp
-from ..spec._memory import Memory
+from ..spec._kernel import AbstractKernel, Constant, Dot, Exp
+from ..spec._memory import AbstractMemory, every, Memory
 from ..spec._number import FromInput, Learned
 from ..spec._radial import Laplace, Matern52, RationalQuadratic
-from ..spec._read import Before, Normalised, TopK
+from ..spec._read import Before, LocalLinear, Normalised, TopK
+from ..spec._read_blocks import TopBlocks
+from ..spec._streams import Answer, Key, Value
 from ..spec._write import Delta, Hebb
 from ._classics import softmax
 
@@ -90,6 +92,41 @@ def dsa() -> Memory:
     W is to be trained by another loss.
     """
     return softmax().replace(read=TopK(8, by=Dot().pullback(Linear(4))))
+
+
+def nsa(size: int = 64, count: int = 16, window: int = 512) -> AbstractMemory:
+    """Three softmax attentions, each with a gate: to the means of blocks, to the tokens of the blocks
+    that rank highest, and to the latest tokens.
+
+    Yuan et al. 2025, "Native Sparse Attention", eq. 5. `size` is that of a block and `count` how many
+    blocks are read, the first, the reader's own and the one before always among them. The mean stands
+    for a block, as in flash-linear-attention; there the heads of a group choose together
+    (`TopBlocks(group=...)`), and queries and keys are turned by their places.
+    """
+    mean = Memory(Constant(), capacity=Window(size), read=Normalised())
+    key, value = (Answer(mean.of(value=stream)) for stream in (Key(), Value()))
+    compressed = every(size, softmax()).of(key=key, value=value)
+    selected = softmax().replace(read=TopBlocks(count, size))
+    near = softmax().replace(capacity=Window(window))
+    gate = FromInput("sigmoid")
+    return gate * compressed + gate * selected + gate * near
+
+
+def moba(size: int = 512, count: int = 3) -> Memory:
+    """Softmax attention to the tokens of the reader's own block, and of those that rank highest.
+
+    Lu et al. 2025, "MoBA", eq. 5-6, a block being ranked by the mean of its keys.
+    """
+    return softmax().replace(read=TopBlocks(count, size, first=0, latest=1))
+
+
+def local_linear_attention() -> Memory:
+    """`y = a`, `(a, B) = argmin sum_i e_i |a + B (k_i - q) - v_i|^2 + lambda |B|^2`.
+
+    Zuo et al. 2025, "Local Linear Attention": softmax attention, `e_i = exp(k_i . q / sqrt(d))`, fits a
+    constant where this fits a line. The ridge lambda is trained.
+    """
+    return softmax().replace(read=LocalLinear(Learned(1.0, squash="exp")))
 
 
 def laplace_attention() -> Memory:

@@ -123,6 +123,36 @@ def dsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
     return {"o": answers, "indices": jnp.where(place < time, place, -1)}
 
 
+def nsa(x: SimpleNamespace, c: SimpleNamespace, run: Runner) -> Outputs:
+    # the heads of a group choose blocks together: a query is all of theirs, its own in front
+    time, heads, size = x.q.shape[1:]
+    asked = jnp.stack([jnp.roll(x.q, -h, axis=2) for h in range(heads)], axis=3)
+    asked = asked.reshape(*x.q.shape[:3], heads * size)
+    keys = jnp.zeros((*x.k.shape[:3], heads * size), x.k.dtype).at[..., :size].set(x.k)
+    blocks = -(-time // c.block_size)
+    memory = softmax(c)
+    of_blocks = memory.replace(
+        kernel=memory.kernel.pullback(md.Slice(0, size)),
+        read=md.TopBlocks(c.block_counts, c.block_size, group=heads),
+    )
+    # which blocks are read is where a value that is 1 in a block alone has a part in the mean
+    which = jnp.eye(blocks, dtype=x.v.dtype)[jnp.arange(time) // c.block_size]
+    which = jnp.broadcast_to(which[None, :, None], (*x.v.shape[:3], blocks))
+    selected, _ = run(of_blocks, keys, jnp.concatenate([x.v, which], -1), asked)
+    selected, parts = jnp.split(selected, [x.v.shape[-1]], axis=-1)
+    place = jnp.where(parts[:, :, :1] > 0, jnp.arange(blocks, dtype=x.v.dtype), blocks)
+    place = jnp.sort(place, -1)[..., : c.block_counts]
+    near, _ = run(memory.replace(capacity=md.Window(c.window_size)), x.k, x.v, x.q)
+    gates = x.g_cmp, x.g_slc, x.g_swa
+    # a block is stored as the mean of its keys and of its values, once it is complete
+    mean = md.Memory(md.Constant(), capacity=md.Window(c.block_size), read=md.Normalised())
+    key, value = (md.Answer(mean.of(value=stream)) for stream in (md.Key(), md.Value()))
+    compressed, _ = run(md.every(c.block_size, memory).of(key=key, value=value), x.k, x.v, x.q)
+    parts = compressed, selected, near
+    answers = sum(gate[..., None] * part for gate, part in zip(gates, parts, strict=True))
+    return {"o": answers, "block_indices": jnp.where(place < blocks, place, -1)}
+
+
 SLOTS = md.FromInput("identity", per="key_channel")
 
 
@@ -194,6 +224,7 @@ CASES: dict[str, Case] = {
     "deltaformer": deltaformer,
     "parallax": parallax,
     "dsa": dsa,
+    "nsa": nsa,
     "gsa": gsa,
     "abc": abc,
     "precond_gated_delta_rule": precond_gated_delta_rule,

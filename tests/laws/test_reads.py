@@ -157,6 +157,158 @@ def test_atoms_ranked_by_another_kernel(seed: int):
 
 
 @law
+def test_blocks_that_are_all_read(seed: int):
+    for read in (md.Normalised(prior=0.3), md.Evaluate(0.5), md.LocalLinear(0.5)):
+        memory = md.Memory(md.RBF(), md.Hebb(), md.Decay(0.9), read=read)
+        made = inputs(memory, seed)
+        for blocks in (md.TopBlocks(3, 2, read), md.TopBlocks(TIME, 1, read, group=3)):
+            close(denote(memory.replace(read=blocks), made), denote(memory, made))
+
+
+def test_blocks_that_are_read():
+    """Seven blocks of two atoms; one-hot values show which of them answer."""
+    keys = jnp.repeat(jnp.array([0.1, 3.0, -2.0, 2.0, -3.0, 0.2, 0.3]), 2)[:, None]
+    keys = keys.at[2].add(0.5).at[3].add(-0.5)  # the mean is what counts
+    values = jnp.repeat(jnp.eye(7), 2, axis=0)
+    memory = md.Memory(md.Exp(md.Dot()), read=md.TopBlocks(4, 2))
+
+    def read(memory: Any, query: float, time: int) -> set[int]:
+        queries = jnp.full((14, 1), query)
+        answers = md.denote(memory, keys, values, queries)
+        for using in ("buffer / recurrent", "buffer / parallel"):
+            state = md.empty(memory, 1, 7, capacity=14, dtype=jnp.float64)
+            close(md.run(memory, state, keys, values, queries, using=using)[1], answers)
+        return set(np.flatnonzero(np.asarray(answers[time - 1])))
+
+    assert read(memory, 1.0, 14) == {0, 5, 6, 1}
+    assert read(memory, -1.0, 14) == {0, 5, 6, 4}
+    assert read(memory, -1.0, 9) == {0, 3, 4, 2}  # the own block is the fifth, half full
+    assert read(memory, 1.0, 5) == {0, 1, 2}
+    moba = memory.replace(read=md.TopBlocks(3, 2, first=0, latest=1))
+    assert read(moba, 1.0, 14) == {6, 1, 3}
+    faded = moba.replace(gate=md.Decay(0.5))
+    assert read(faded, 1.0, 14) == {6, 5, 3}  # 2^-8 and 2^-10 of e^3 and e^2, and 2^-2 of e^0.2
+
+
+def test_a_query_that_is_no_group():
+    memory = md.Memory(md.RBF(), read=md.TopBlocks(4, 8, group=2))
+    state = md.empty(memory, 3, 2, capacity=4)
+    with pytest.raises(md.SpecError, match="A query of 3 channels is no group of 2 queries"):
+        md.run(memory, state, random(0, 4, 3), random(1, 4, 2), random(2, 4, 3))
+
+
+@law
+def test_blocks_that_a_group_of_queries_reads(seed: int):
+    """By the mean of the shares of a block: what one query prefers, all of its group read."""
+    keys, others = random(seed, 12, 2), random(seed + 1, 12, 2)
+    queries = random(seed + 2, 12, 2)
+    kernel = md.Exp(2.0 * md.Dot())
+    read = md.TopBlocks(2, 3, group=2, first=0, latest=1)
+    memory = md.Memory(kernel.pullback(md.Slice(0, 2)), read=read)
+    made = jnp.concatenate([keys, 0 * keys], 1), random(seed + 3, 12, 2)
+    asked = jnp.concatenate([queries, others], 1)
+    answers = md.denote(memory, *made, asked)
+    logits = [2 * np.asarray(q @ keys.reshape(4, 3, 2).mean(1).T) for q in (queries, others)]
+    for t in range(12):
+        complete, own = (t + 1) // 3, t // 3
+        shares = [np.exp(x[t, :complete]) / np.exp(x[t, :complete]).sum() for x in logits]
+        ranks = [b for b in np.argsort(-sum(shares)) if b != own] if complete else []
+        chosen = [own, *ranks[:1]]
+        there = np.array([i for i in range(t + 1) if i // 3 in chosen])
+        weights = np.exp(2 * np.asarray(keys)[there] @ np.asarray(queries)[t])
+        close(answers[t], weights @ np.asarray(made[1])[there] / weights.sum())
+    slopes = jax.grad(lambda q: jnp.sum(md.denote(memory, *made, q)))(asked)
+    assert bool(jnp.all(slopes[:, 2:] == 0)) and bool(jnp.any(slopes[:, :2] != 0))
+
+
+LOCAL = {
+    "softmax": md.Exp(0.5 * md.Dot()),
+    "rbf": md.RBF(scale=1.5),
+    "squares": md.Polynomial(2, offset=0.5),
+    "laplace": md.Laplace(scale=2.0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+@law
+def test_a_local_linear_read_reproduces_what_is_affine_in_the_keys(name: str, seed: int):
+    """`v = A k + b` at every stored pair answers `A q + b`, once there are more pairs than channels."""
+    memory = md.Memory(LOCAL[name], gate=md.Decay(0.9), read=md.LocalLinear(1e-11))
+    keys, queries = random(seed, 12, 3), random(seed + 1, 12, 3)
+    slope, offset = random(seed + 2, 2, 3), random(seed + 3, 2)
+    values = keys @ slope.T + offset[None, :]
+    state = md.empty(memory, 3, 2, capacity=12, dtype=jnp.float64)
+    for answers in (
+        md.denote(memory, keys, values, queries),
+        md.run(memory, state, keys, values, queries)[1],
+    ):
+        close(answers[6:], (queries @ slope.T + offset[None, :])[6:], 1e-4)
+    mean = md.denote(memory.replace(read=md.Normalised()), keys, values, queries)
+    assert float(jnp.max(jnp.abs(mean - queries @ slope.T - offset[None, :])[6:])) > 0.1
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL))
+@law
+def test_a_local_linear_read_is_the_mean_where_its_ridge_is_large(name: str, seed: int):
+    memory = md.Memory(LOCAL[name], gate=md.Decay(0.9), read=md.LocalLinear(1e12))
+    made = inputs(memory, seed)
+    close(denote(memory, made), denote(memory.replace(read=md.Normalised()), made), 1e-8)
+
+
+def test_a_local_linear_read_is_a_weighted_regression():
+    """With numbers that were solved for by NumPy's least squares, outside of all of this."""
+    keys, values = jnp.array([[0.0], [1.0], [3.0]]), jnp.array([[1.0], [2.0], [0.0]])
+    memory = md.Memory(md.RBF(scale=1.0), md.Hebb(), md.Decay(0.5), read=md.LocalLinear(0.25))
+    weights = np.array([0.25, 0.5, 1.0]) * np.exp(-((2.0 - np.array([0.0, 1.0, 3.0])) ** 2) / 2)
+    rows = np.sqrt(weights)[:, None] * np.array([[1.0, -2.0], [1.0, -1.0], [1.0, 1.0]])
+    rows = np.concatenate([rows, [[0.0, 0.5]]])
+    right = np.concatenate([np.sqrt(weights) * [1.0, 2.0, 0.0], [0.0]])
+    (answer, _), *_ = np.linalg.lstsq(rows, right)
+    close(answer, 0.8470600066723031)
+    queries = jnp.full((3, 1), 2.0)
+    close(md.denote(memory, keys, values, queries)[2, 0], 0.8470600066723031)
+    state = md.empty(memory, 1, 1, capacity=3, dtype=jnp.float64)
+    close(md.run(memory, state, keys, values, queries)[1][2, 0], 0.8470600066723031)
+
+
+@law
+def test_a_local_linear_read_is_the_formula_that_is_published(seed: int):
+    """Zuo et al. 2025: `sum s (1 - z . rho) v / (omega - mu . rho)`."""
+    memory = md.Memory(md.Exp(0.5 * md.Dot()), read=md.LocalLinear(0.7))
+    made = inputs(memory, seed)
+    keys, values = np.asarray(made["keys"]), np.asarray(made["values"])
+    answers = denote(memory, made)
+    for t, q in enumerate(np.asarray(made["queries"])):
+        z, s = keys[: t + 1] - q, np.exp(0.5 * keys[: t + 1] @ q)
+        rho = np.linalg.solve((s * z.T) @ z + 0.7 * np.eye(3), s @ z)
+        close(answers[t], (s * (1 - z @ rho)) @ values[: t + 1] / (s.sum() - s @ z @ rho))
+
+
+@pytest.mark.parametrize("using", ["buffer / recurrent", "buffer / parallel"])
+@pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 300.0])
+def test_a_local_linear_read_is_finite_in_single_precision(using: str, size: float):
+    """Logits of either sign, up to a thousand times what an exponential can hold; equal keys; one key."""
+    memory = md.Memory(md.Exp(md.Dot()), read=md.LocalLinear(md.Knob(1e-3)))
+    keys, values = random(0, 9, 3).astype("float32") * size, random(1, 9, 2).astype("float32")
+    keys = keys.at[4:6].set(keys[3])
+    state = md.empty(memory, 3, 2, capacity=9)
+
+    def answers(keys, values, queries, ridge):
+        return md.run(memory, state, keys, values, queries, using=using, ridge=ridge)[1]
+
+    for queries in (keys, -keys, 0 * keys):
+        out = answers(keys, values, queries, jnp.float32(1e-3))
+        slopes = jax.grad(lambda *x: jnp.sum(answers(*x)), (0, 1, 2, 3))(
+            keys, values, queries, jnp.float32(1e-3)
+        )
+        for array in (out, *slopes):
+            assert bool(jnp.all(jnp.isfinite(array)))
+        close(
+            out[0], values[0], 1e-6
+        )  # a single pair is answered as it is, wherever it is asked for
+
+
+@law
 def test_one_nearest_neighbour_is_the_limit_of_zero_temperature(seed: int):
     memory = md.Memory(md.RBF(scale=0.01), read=md.Normalised())
     made = inputs(memory, seed)

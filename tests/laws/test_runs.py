@@ -49,6 +49,10 @@ CORE = {
     "sliding": md.Memory(
         LISTS["kernel"]["root"], gate=DECAY, capacity=md.Window(2, sinks=1), read=md.Normalised()
     ),
+    "local": md.Memory(LISTS["kernel"]["root"], gate=DECAY, read=md.LocalLinear(0.5)),
+    "local_sliding": md.Memory(
+        LISTS["kernel"]["elu"], capacity=md.Window(3, sinks=1), read=md.LocalLinear(md.Knob(0.5))
+    ),
     "kernel_delta": md.Memory(md.RBF(), DELTA, DECAY),
     "kernel_ridge": md.Memory(md.RBF(), md.Ridge(0.7)),
     "budget": md.Memory(
@@ -57,6 +61,9 @@ CORE = {
     "used": md.Memory(md.RBF(), DELTA, DECAY, md.Budget(3, md.LeastUsed(0.5))),
     "reservoir": md.Memory(md.RBF(), DELTA, capacity=md.Budget(3, md.Random(1, reservoir=True))),
     "nearest": md.Memory(md.RBF(), DELTA, DECAY, read=md.TopK(2)),
+    "blocks": md.Memory(
+        LISTS["kernel"]["root"], gate=DECAY, read=md.TopBlocks(2, 2, first=0, latest=1)
+    ),
     "before": md.Memory(md.Dot(), DELTA, DECAY, read=LISTS["read"]["bonus"]),
     "every": COMPOSITES["every_sum"],
     "boosted": COMPOSITES["boosted"],
@@ -181,7 +188,7 @@ def is_tie(memory: Any) -> bool:
     """
     said = repr(memory)
     clipped = 'by="norm"' in said and "Smallest" in said
-    return clipped or ("Constant" in said and "TopK" in said)
+    return clipped or ("Constant" in said and "Top" in said)
 
 
 def check(name: str, memory: Any, *, is_flagged: bool) -> None:
