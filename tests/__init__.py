@@ -1,11 +1,24 @@
 """Tests of memdsl.
 
 LAPACK's threads wait for one another in a busy loop: where the machine has anything else to do, a
-small Cholesky factor then takes a hundred times as long. One thread is enough for every test. This
-must be said before the library is loaded.
+small Cholesky factor then takes a hundred times as long. One thread is enough for every test.
+
+Most of the time goes into compiling programs that run once, so LLVM is told to think less about them,
+and fusions are written down the short way where there is one (half the time of compiling). The
+optimisations of XLA itself, which decide what is computed in which order, stay as they are.
+
+All of it must be said before the libraries are loaded.
 """
 
 import os
+from importlib.metadata import version
+
+from packaging.version import Version
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+_FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if Version(version("jaxlib")) < Version("0.11"):
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS])

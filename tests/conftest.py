@@ -1,28 +1,7 @@
 """What every test stands on: double precision, no silent promotion, reproducible keys."""
 
-import os
 import zlib
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
-
-from packaging.version import Version
-
-
-# Most of the time goes into compiling programs that run once: let LLVM think less about them, and write
-# fusions down the short way where there is one (half the time of compiling). The optimisations of XLA
-# itself, which decide what is computed in which order, stay as they are.
-os.environ["XLA_FLAGS"] = " ".join(
-    [
-        os.environ.get("XLA_FLAGS", ""),
-        "--xla_backend_optimization_level=0",
-        "--xla_llvm_disable_expensive_passes=true",
-        *(
-            ["--xla_cpu_use_fusion_emitters=false"]
-            if Version(version("jaxlib")) < Version("0.11")
-            else []
-        ),
-    ]
-)
 
 import jax
 import pytest
