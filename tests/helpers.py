@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import memdsl as md
-from memdsl.nn._channels import feature_sizes
+from memdsl.plan._channels import feature_sizes
 from memdsl.plan._tree import parts as parts_of
 from memdsl.spec._facts import needed_keys, pairs_per_token
 from memdsl.spec._feature import Weight

@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from .._types import at_least_single
+from ..plan._channels import channels, feature_sizes
 from ..plan._tree import leaves as leaves_of
 from ..spec._computed import Computed
 from ..spec._feature import Weight
@@ -18,7 +19,6 @@ from ..spec._layer_base import AbstractLayer
 from ..spec._memory import AbstractMemory, Network
 from ..spec._number import FromInput, Knob, Learned, leaves, Log, Schedule
 from ..spec._slots import evaluate, Slot, slots
-from ._channels import channels, feature_sizes
 
 
 Make = Callable[[AbstractLayer, Array], tuple[Any, int | None]]

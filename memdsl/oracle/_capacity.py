@@ -46,7 +46,8 @@ def admits(memory: Memory, function: Function, asked: Function, key: Any, value:
     for atom in function.atoms:
         size = jnp.sqrt(kernel(key, key) * kernel(atom.key, atom.key))
         distance = jnp.minimum(distance, jnp.sqrt(_squared_distance(key, atom.key)))
-        coherence = jnp.maximum(coherence, jnp.abs(kernel(key, atom.key)) / size)
+        if size > 0:  # a key that is nothing coheres with nothing
+            coherence = jnp.maximum(coherence, jnp.abs(kernel(key, atom.key)) / size)
     error = value - evaluate(memory, asked, key).answer
     arrival = Arrival(distance, coherence, jnp.sqrt(jnp.sum(error * error)))
     return all(bool(gate.admits(jax.lax.stop_gradient(arrival))) for gate in gates)

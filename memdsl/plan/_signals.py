@@ -11,6 +11,7 @@ from ..spec._feature import Weight
 from ..spec._memory import AbstractMemory, Leaf, Network
 from ..spec._number import leaves, Log, Schedule
 from ..spec._slots import default_value, evaluate, key_channels, Slot, slots
+from ._channels import feature_sizes
 
 
 def signals(memory: AbstractMemory) -> tuple[Slot, ...]:
@@ -117,8 +118,7 @@ def signal_shape(
     else:
         sizes["key"] = sizes["features"] = key_channels(memory, key_size)
     if isinstance(slot.number, Weight):
-        inside = slot.path.startswith(("kernel", "before")) or ".by." in slot.path
-        size = key_size if inside else value_size
+        size = dict(feature_sizes(memory, key_size, value_size))[slot.path.rpartition(".")[0]]
         own = size if slot.number.rows is None else slot.number.rows
         return (own,) if slot.number.vector else (own, size)
     return tuple(sizes[axis] for axis in slot.axes)

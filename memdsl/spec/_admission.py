@@ -78,7 +78,7 @@ class Coherence(AbstractAdmission):
     """Admits a key whose coherence with every stored one is at most `threshold`.
 
     The coherence of two keys is `|kernel(k, k')| / sqrt(kernel(k, k) kernel(k', k'))`: comparable
-    between kernels, as a distance is not.
+    between kernels, as a distance is not. It is 0 where the kernel of a key with itself is 0.
 
     **Arguments:**
 

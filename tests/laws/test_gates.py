@@ -184,3 +184,16 @@ def test_attention_to_moved_keys_is_attention_to_the_keys_moved_by_hand(seed: in
         moved = np.concatenate([moved, made["keys"][i : i + 1]])
         weights = np.exp(moved @ np.asarray(made["queries"][i]))
         close(answers[i], weights @ np.asarray(made["values"][: i + 1]) / weights.sum())
+
+
+@law
+def test_a_key_that_is_nothing_coheres_with_nothing(seed: int):
+    """A feature that makes a key 0 makes it no copy of another, here and in a buffer."""
+    memory = md.Memory(md.Dot().pullback(md.Relu()), md.Hebb(), md.Coherence(0.5), md.Budget(TIME))
+    made = inputs(memory, seed)
+    made["keys"] = made["keys"].at[1].set(-1.0).at[3].set(-2.0)
+    wanted = md.denote(memory, **made)
+    state = md.empty(memory, KEY, VALUE, dtype=jnp.float64)
+    state, answers = md.run(memory, state, **made)
+    close(answers, wanted)
+    assert int(state.counts.admitted) >= 2

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ..plan._tree import parts
 from ..spec._facts import pairs_per_token
 from ..spec._feature import AbstractFeature, Then
 from ..spec._kernel import AbstractKernel, Pullback
@@ -11,6 +10,7 @@ from ..spec._memory import AbstractMemory, Mapped, Memory, Network, Rewired
 from ..spec._rewired import answer_size, sizes_of
 from ..spec._slots import key_channels
 from ..spec._streams import inner_streams, MappedStream, Sizes
+from ._tree import parts
 
 
 def channels(
