@@ -7,16 +7,22 @@ Most of the time goes into compiling programs that run once, so LLVM is told to 
 and fusions are written down the short way where there is one (half the time of compiling). The
 optimisations of XLA itself, which decide what is computed in which order, stay as they are.
 
+What was compiled is kept in `.jax_cache`, for the other worker, for tests after caches were cleared,
+and for the next run.
+
 All of it must be said before the libraries are loaded.
 """
 
 import os
 from importlib.metadata import version
+from pathlib import Path
 
 from packaging.version import Version
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 _FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if Version(version("jaxlib")) < Version("0.11"):

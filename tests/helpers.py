@@ -7,12 +7,13 @@ two lists meet, where the specs allow it; `products()` makes every memory there 
 import itertools
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import memdsl as md
@@ -35,6 +36,15 @@ def law(test: Any) -> Any:
     """A test over a few seeds: a quarter of what the profile says, since every one runs the oracle."""
     examples = max(settings.default.max_examples // 4, 2)
     return settings(max_examples=examples)(given(seed=st.integers(0, 2**31 - 1))(test))
+
+
+def some_of(names: Iterable[str], every: int) -> list[Any]:
+    """The names in order, of each `every` the first by default and the others marked slow: compiling is
+    what tests cost, and `-m slow` runs the rest."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if index % every else [], id=name)
+        for index, name in enumerate(sorted(names))
+    ]
 
 
 from_input = md.FromInput("sigmoid")

@@ -8,6 +8,8 @@ import pytest
 import memdsl as md
 from memdsl import zoo
 
+from .helpers import some_of
+
 
 WINDOW = zoo.softmax().replace(capacity=md.Window(3, sinks=1))
 BUDGET = zoo.rbf_delta().replace(
@@ -55,13 +57,7 @@ def one(layer, state, token):
     return layer.step(state, token)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if index % 2 else [])
-        for index, name in enumerate(MEMORIES)
-    ],
-)
+@pytest.mark.parametrize("name", some_of(MEMORIES, 4))
 def test_whole_pieces_and_tokens_agree(name):
     dtype = jnp.float64 if name in DOUBLE else jnp.float32
     layer, x = make(MEMORIES[name], dtype, output_gate="silu"), inputs(dtype=dtype)

@@ -21,7 +21,18 @@ from memdsl.run._buffer import buffer_chunkwise
 from memdsl.run._gram import gram_chunkwise
 from memdsl.run._matrix import matrix_chunkwise
 
-from ..helpers import close, COMPOSITES, covering, inputs, KEY, LISTS, random, TIME, VALUE
+from ..helpers import (
+    close,
+    COMPOSITES,
+    covering,
+    inputs,
+    KEY,
+    LISTS,
+    random,
+    some_of,
+    TIME,
+    VALUE,
+)
 
 
 CHUNK = 4
@@ -71,14 +82,6 @@ CORE = {
     "initial": COMPOSITES["initial_diagonal"],
     "schedule": COMPOSITES["schedule"],
 }
-
-
-def every_second(memories: dict[str, Any]) -> list[Any]:
-    """Their names, every second one marked slow: compiling is what these tests cost."""
-    return [
-        pytest.param(name, marks=[pytest.mark.slow] if index % 2 else [])
-        for index, name in enumerate(sorted(memories))
-    ]
 
 
 def _short(rule: Any) -> Any:
@@ -203,7 +206,7 @@ def check(name: str, memory: Any, *, is_flagged: bool) -> None:
     check_against_the_oracle(memory, made)
 
 
-@pytest.mark.parametrize("name", every_second(COMPOSITES))
+@pytest.mark.parametrize("name", some_of(COMPOSITES, 2))
 def test_every_plan_of_a_composite(name: str):
     check(name, COMPOSITES[name], is_flagged=False)
 
@@ -224,7 +227,7 @@ def test_every_plan_of_every_pair_of_parts(part: int, is_flagged: bool):
         check(name, memories[name], is_flagged=is_flagged)
 
 
-@pytest.mark.parametrize("name", every_second(CORE))
+@pytest.mark.parametrize("name", some_of(CORE, 4))
 def test_runs_can_be_cut_anywhere(name: str):
     """`run(xs ++ ys) = run(ys) after run(xs)`, no and one token included, whatever rules run them."""
     memory = CORE[name]
@@ -268,7 +271,7 @@ def test_steps_are_a_run(name: str):
     close(jnp.stack(answers), whole, tolerance(memory))
 
 
-@pytest.mark.parametrize("name", every_second(CORE))
+@pytest.mark.parametrize("name", some_of(CORE, 4))
 def test_forecasts(name: str):
     """Without queries, the answer at every key before its token is written."""
     memory = CORE[name]
@@ -281,7 +284,7 @@ def test_forecasts(name: str):
         close(run(memory, made, using)[1], expected, tolerance(memory))
 
 
-@pytest.mark.parametrize("name", every_second(CORE))
+@pytest.mark.parametrize("name", some_of(CORE, 4))
 def test_nothing_flows_back_in_time_nor_between_documents(name: str):
     """The gradient of early answers to later tokens is exactly 0, and that of a document to others."""
     memory = CORE[name]
