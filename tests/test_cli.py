@@ -57,7 +57,7 @@ def test_a_digits_run_prints_its_table_and_says_where_the_files_are(tmp_path, ca
         ("run recall --memory softmaxx", "--memory softmaxx: there is no such memory"),
         ("run recall --memory softmaxx", "Did you mean softmax"),
         ("run recall --memory delta-net rbf", "Did you mean delta_net"),
-        ("run recall --memory zzz", "Known names: ada_transformer, "),
+        ("run recall --memory zzz", "Known names: abc, ada_transformer, "),
         ("run recall --task mqarr", "mqar"),
         ("run recall --steps 0", "--steps must be at least 1, not 0."),
         ("run recall --rate inf", "--rate must be a positive finite number, not inf."),
@@ -144,6 +144,8 @@ def test_ctrl_c_leaves_the_results_so_far_and_says_where(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a job in the background would hand down that it ignores the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 60

@@ -11,12 +11,17 @@ import pytest
 
 from .golden._file import load, names
 from .golden._table import CASES, compare, legal_plans, measure, NOTES, REASONS, TOLERANCE
+from .helpers import some_of
 
 
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+LAYERS = [name for name in CASES if name.startswith("layer_")]
+OPERATORS = [name for name in CASES if name not in LAYERS]
+
+
+@pytest.mark.parametrize("name", [*sorted(OPERATORS), *some_of(LAYERS, 2)])
 def test_file(name: str):
     row = measure(name, every=False)
     assert row.verdict == "pass", row
