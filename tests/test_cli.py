@@ -137,15 +137,16 @@ def test_explain_prints_meaning_plan_and_rejections(capsys):
 
 def test_ctrl_c_leaves_the_results_so_far_and_says_where(tmp_path):
     out = tmp_path / "stopped"
-    command = [sys.executable, "-m", "memdsl.cli", "run", "digits", "--epochs", "100000"]
+    # started as a job in the background, a process inherits that it ignores the signal
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = f"{listening}import sys; from memdsl.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "run", "digits", "--epochs", "100000"]
     process = subprocess.Popen(
         [*command, "--out", str(out)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # a job in the background would hand down that it ignores the signal
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 60
