@@ -51,7 +51,9 @@ class Attribution(eqx.Module):
         ids, place = np.unique(self.ids, return_inverse=True)
 
         def summed(rows: Array) -> Array:
-            return jnp.zeros((len(ids), *rows.shape[1:]), rows.dtype).at[place].add(rows)
+            found = np.zeros((len(ids), *rows.shape[1:]), rows.dtype)
+            np.add.at(found, place, np.asarray(rows))
+            return jnp.asarray(found)
 
         return Attribution(ids, summed(self.weights), summed(self.contributions), self.rest)
 
@@ -67,8 +69,9 @@ class Attribution(eqx.Module):
         size = np.linalg.norm(parts, axis=1) if output is None else np.abs(parts[:, output])
         order = np.argsort(-size, kind="stable")
         best, others = order[:count], np.sort(order[count:])
-        rest = self.rest + jnp.sum(self.contributions[others], axis=0)
-        return Attribution(self.ids[best], self.weights[best], self.contributions[best], rest)
+        rest = self.rest + jnp.asarray(np.sum(parts[others], axis=0))
+        weights = jnp.asarray(np.asarray(self.weights)[best])
+        return Attribution(self.ids[best], weights, jnp.asarray(parts[best]), rest)
 
     def plot(self, images: Any = None, *, count: int = 8, output: int | None = None) -> "Figure":
         """A picture of the examples that contribute most.
@@ -195,14 +198,7 @@ def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:
             at="capacity",
             instead="capacity=Budget(n), which keeps them; or md.grow.unroll of a linear layer.",
         )
-    memory, key_map = layer.grounded()
-    inner = key_map(query[None].astype(layer.dtype))[0]
-    _, values, _ = state.safe()
-
-    def first(values: Array) -> Array:
-        return read(memory, state.put(values=values), inner)[0]
-
-    weights = jax.grad(first)(values)[:, 0]
+    weights, parts, rest = (np.asarray(found) for found in _recalled(layer, query))
     there = np.flatnonzero(np.asarray(state.valid))
     births = np.asarray(state.birth)[there]
     if ids is not None:
@@ -213,8 +209,23 @@ def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:
                 instead="one id for every atom that was admitted, in the order of their births.",
             )
         births = ids[births]
-    weights, values = weights[there], values[there]
-    return Attribution(births, weights, weights[:, None] * values, layer.base(query))
+    weights, parts = weights[there], parts[there]
+    return Attribution(births, jnp.asarray(weights), jnp.asarray(parts), jnp.asarray(rest))
+
+
+@eqx.filter_jit
+def _recalled(layer: GrownLayer, query: Array) -> tuple[Array, Array, Array]:
+    """Weights and contributions of all slots, and the answer of the base."""
+    state: Any = layer.state
+    memory, key_map = layer.grounded()
+    inner = key_map(query[None].astype(layer.dtype))[0]
+    _, values, _ = state.safe()
+
+    def first(values: Array) -> Array:
+        return read(memory, state.put(values=values), inner)[0]
+
+    weights = jax.grad(first)(values)[:, 0]
+    return weights, weights[:, None] * values, layer.base(query)
 
 
 def _layer(model: Any, where: Callable[[Any], Any] | None) -> GrownLayer:
@@ -242,18 +253,25 @@ def _layer(model: Any, where: Callable[[Any], Any] | None) -> GrownLayer:
 
 def _given(model: Any, layer: Any, x: Any) -> Array:
     """What a tapped layer of the model is given, when the model is given `x`."""
-    example = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
-    sinks = sinks_for(model, example, 1)
     index = next(i for i, other in enumerate(tapped(model)) if other is layer)
-    if sinks[index] is None:
+    key = _key(model, index, x)
+    if key is None:
         raise SpecError(
             "The layer has no part in what the model answers.",
             instead="where=lambda model: …, which selects a layer that is used.",
         )
+    return key
 
-    def total(sinks: Any) -> Array:
+
+@eqx.filter_jit
+def _key(model: Any, index: int, x: Any) -> Array | None:
+    sinks = sinks_for(model, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x), 1)
+    if sinks[index] is None:
+        return None
+
+    def total(sinks: Any) -> Any:
         y = jax.vmap(lambda own, x: with_sinks(model, own)(x))(sinks, jax.tree.map(_alone, x))
-        return sum((jnp.sum(a) for a in jax.tree.leaves(y)), jnp.zeros(()))
+        return sum((jnp.sum(a) for a in jax.tree.leaves(y) if eqx.is_inexact_array(a)), 0.0)
 
     return jax.grad(total)(sinks)[index].key[0]
 
