@@ -30,6 +30,27 @@ class Attribution(eqx.Module):
 
     Made by `md.grow.attribute`, one row an atom; `examples` makes it one row an example, `top` leaves
     the largest rows. What is left out of the rows is in `rest`, so that the sum stays the answer.
+
+    ??? example
+
+        ```python
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> import optax
+        >>> spec = md.Dense(1, start="zeros", bias=False)
+        >>> model = md.build(spec, md.Dims(model=1), key=jax.random.key(0))
+        >>> record = md.grow.unroll(model, optax.sgd(0.1))
+        >>> x = jnp.array([[1.0], [2.0]])
+        >>> for _ in range(2):
+        ...     record, _ = record.step(lambda y, t: jnp.sum((y - t) ** 2) / 2, x, x, ids=[0, 1])
+        >>> found = md.grow.attribute(record, jnp.array([3.0])).examples()
+        >>> for example, part in zip(found.ids, found.contributions):
+        ...     print(f"example {example} adds {part[0]:.2f} to {found.answer[0]:.2f}")
+        example 0 adds 0.45 to 2.25
+        example 1 adds 1.80 to 2.25
+
+        ```
     """
 
     ids: Int[np.ndarray, " row"]
@@ -136,14 +157,17 @@ def attribute(
         >>> atoms = md.Memory(md.RBF(), md.Hebb(rate=1.0), capacity=md.Budget(10))
         >>> net = md.Grown(md.Dense(1, start="zeros"), atoms)
         >>> model = md.build(net, md.Dims(model=1), key=jax.random.key(0))
-        >>> x = jnp.array([[0.0], [1.0], [5.0]])
+        >>> x = jnp.array([[0.5], [2.0], [5.0]])
         >>> _, _, pairs = md.grow.backward(lambda y, t: jnp.sum((y - t) ** 2) / 2, model, x, x)
         >>> model = md.grow.write(model, pairs)
         >>> found = md.grow.attribute(model, jnp.array([1.5]))
-        >>> print(found.ids, found.weights.round(3), found.contributions[:, 0].round(3))
-        [0 1 2] [0.325 0.882 0.002] [0.    0.882 0.011]
-        >>> print(found.top(1).ids, found.answer.round(3), model(jnp.array([1.5])).round(3))
-        [1] [0.893] [0.893]
+        >>> for example, weight, part in zip(found.ids, found.weights, found.contributions):
+        ...     print(f"example {example}: weight {weight:.3f}, adds {part[0]:.3f}")
+        example 0: weight 0.607, adds 0.303
+        example 1: weight 0.882, adds 1.765
+        example 2: weight 0.002, adds 0.011
+        >>> print(found.top(1).ids, bool(jnp.allclose(found.answer, model(jnp.array([1.5])))))
+        [1] True
 
         ```
 

@@ -32,6 +32,15 @@ class RecordedLinear(eqx.Module):
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         return through(self.layer(x, key=key), x, self.sink)
 
+    @property
+    def weight(self) -> Array:
+        """What a model that looks for the weight itself finds: a use that a record refuses."""
+        return self.layer.weight
+
+    @property
+    def bias(self) -> Array | None:
+        return self.layer.bias
+
 
 Recorded = RecordedDense | RecordedLinear
 

@@ -35,6 +35,24 @@ class Record(eqx.Module):
     example b in step t. Made by `md.grow.unroll`; `record(q)` is the second equation, with the bias,
     for `q` of shape `[..., key]`. A record is immutable, and keeps every pair: a read takes
     O(pairs · (key + value)).
+
+    ??? example
+
+        ```python
+        >>> import equinox as eqx
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> import optax
+        >>> record = md.grow.unroll(eqx.nn.Linear(2, 1, key=jax.random.key(0)), optax.sgd(0.5))
+        >>> record, loss = record.step(lambda y, _: jnp.sum(y), jnp.eye(2), None, ids=[8, 9])
+        >>> print(record.pairs().key[1], record.pairs().cotangent[1], record.ids())
+        [0. 1.] [1.] [8 9]
+        >>> change = record.model.weight - record.start[0]
+        >>> print(change.round(3), record.values()[:, 0])
+        [[-0.5 -0.5]] [-0.5 -0.5]
+
+        ```
     """
 
     model: Any

@@ -134,8 +134,7 @@ def decay() -> float:
 def norms() -> float:
     clipped = optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(RATE, momentum=0.9))
     several = optax.MultiSteps(optax.sgd(RATE, momentum=0.9), every_k_schedule=2)
-    gathered = optax.GradientTransformation(several.init, several.update)
-    return exact(clipped, optax.lars(RATE), gathered)
+    return exact(clipped, optax.lars(RATE), several.gradient_transformation())
 
 
 class Average(NamedTuple):
