@@ -34,7 +34,8 @@ class Step(NamedTuple):
     matrices: list[Float[Array, "new old"]]
     """For each tensor followed: (s_1 … s_m, update) as multiples of (s_1 … s_m, W, G)."""
     errors: list[Float[Array, " new"]]
-    """By how much the tensors differ from these sums, relative to the largest of their terms."""
+    """By how much the tensors differ from these sums, relative to the largest of their terms; in the
+    narrowest dtype that was used."""
 
 
 def places_of(optimiser: optax.GradientTransformation, params: Any, pick: Pick) -> Places:
@@ -47,8 +48,15 @@ def places_of(optimiser: optax.GradientTransformation, params: Any, pick: Pick) 
         others = jax.tree.leaves(jax.eval_shape(optimiser.init, longer))
         own = [i for i, pair in enumerate(zip(leaves, others, strict=True)) if _differ(*pair)]
         for i in own:
-            if leaves[i].shape != tensor.shape:
-                refuse(f"what it keeps for a tensor of shape {tensor.shape}: {leaves[i].shape}")
+            shape, dtype = leaves[i].shape, leaves[i].dtype
+            if shape != tensor.shape or not jnp.issubdtype(dtype, jnp.floating):
+                refuse(f"what it keeps for a tensor of shape {tensor.shape}: {dtype} of {shape}")
+            if jnp.finfo(dtype).bits < 32:
+                raise SpecError(
+                    f"The optimiser keeps {dtype}.",
+                    why="Its rounding is larger than what many examples add.",
+                    instead="an optimiser that accumulates in float32.",
+                )
         found.append(tuple(own))
     return tuple(found)
 
@@ -58,12 +66,14 @@ def starts_of(
 ) -> tuple[np.ndarray, ...]:
     """For each tensor followed: what the optimiser keeps at its start, as multiples of the tensor."""
     tensors = pick(params)
-    long = [_longer(tensor, _unit(tensor)[None]) for tensor in tensors]
+    leaves = jax.tree.leaves(jax.eval_shape(optimiser.init, params))
+    units = [_unit([t, *(leaves[i] for i in own)]) for t, own in zip(tensors, places, strict=True)]
+    long = [_longer(t, jnp.full(1, unit, t.dtype)) for t, unit in zip(tensors, units, strict=True)]
     state = jax.tree.leaves(optimiser.init(eqx.tree_at(pick, params, long)))
     found = []
-    for tensor, own in zip(tensors, places, strict=True):
+    for tensor, own, unit in zip(tensors, places, units, strict=True):
         parts = [_cut(state[i], len(tensor), 1) for i in own]
-        scalars = [float(block[0] / _unit(tensor)) for _, block in parts]
+        scalars = [float(block[0]) / unit for _, block in parts]
         for (kept, _), scalar in zip(parts, scalars, strict=True):
             if not np.allclose(kept, scalar * tensor, rtol=1e-5, atol=0):
                 refuse("what it keeps at its start")
@@ -102,14 +112,13 @@ def advance(
     left, tree = jax.tree.flatten(after)
     matrices, errors, moved = [], [], []
     for own, tensors, update in zip(places, olds, pick(updates), strict=True):
-        rows, count = len(tensors[-2]), len(tensors)
+        rows, count, unit = len(tensors[-2]), len(tensors), _unit(tensors)
         parts = [_cut(new, rows, count) for new in [*(left[i] for i in own), update]]
         for place, (new, _) in zip(own, parts, strict=False):
             left[place] = new
-        matrix = jnp.stack([(block / _unit(block)).astype(update.dtype) for _, block in parts])
-        errors.append(
-            jnp.stack([_error(p[0], m, tensors) for p, m in zip(parts, matrix, strict=True)])
-        )
+        matrix = jnp.stack([block.astype(update.dtype) / unit for _, block in parts])
+        apart = [_error(new, row, tensors) for (new, _), row in zip(parts, matrix, strict=True)]
+        errors.append(jnp.stack(apart).astype(_narrowest(tensors)))
         matrices.append(matrix)
         moved.append(parts[-1][0])
     updates = eqx.tree_at(pick, updates, moved)
@@ -188,14 +197,17 @@ def _differ(a: Any, b: Any) -> bool:
     return a.shape != b.shape
 
 
-def _unit(tensor: Array) -> Array:
-    power = -530 if jnp.finfo(tensor.dtype).maxexp > 128 else -70
-    return jnp.asarray(2.0**power, tensor.dtype)
+def _narrowest(tensors: Sequence[Any]) -> Any:
+    return min((t.dtype for t in tensors), key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+def _unit(tensors: Sequence[Any]) -> float:
+    return 2.0 ** (-530 if jnp.finfo(_narrowest(tensors)).maxexp > 128 else -70)
 
 
 def _units(tensors: Sequence[Array]) -> list[Array]:
-    rows = np.eye(len(tensors))
-    return [jnp.asarray(row, t.dtype) * _unit(t) for row, t in zip(rows, tensors, strict=True)]
+    rows = _unit(tensors) * np.eye(len(tensors))
+    return [jnp.asarray(row, t.dtype) for row, t in zip(rows, tensors, strict=True)]
 
 
 def _longer(tensor: Array, block: Array) -> Array:

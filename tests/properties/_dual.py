@@ -132,8 +132,9 @@ def decay() -> float:
     "A2 scalars", "the same of clipping by norm, LARS, and gradients added up over steps", 1e-12
 )
 def norms() -> float:
-    clipped = optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(RATE, momentum=0.9))
-    several = optax.MultiSteps(optax.sgd(RATE, momentum=0.9), every_k_schedule=2)
+    sgd, wide = optax.sgd(RATE, momentum=0.9), jnp.float64
+    several = optax.MultiSteps(sgd, every_k_schedule=2, accumulator_dtype=wide)
+    clipped = optax.chain(optax.clip_by_global_norm(0.1), sgd)
     return exact(clipped, optax.lars(RATE), several.gradient_transformation())
 
 
@@ -261,7 +262,9 @@ def sums() -> float:
     room = md.Budget(16)
     memories = [
         md.Memory(md.RBF(scale=0.8), md.Hebb(0.5), md.Decay(0.9), room),
-        md.Memory(md.Exp(md.Dot()), md.Reweight(0.5), read=md.Normalised(prior=0.1), capacity=room),
+        md.Memory(
+            md.Exp(md.Dot() / 4.0), md.Reweight(0.2), read=md.Normalised(prior=1.0), capacity=room
+        ),
         md.Memory(md.RBF(), md.Hebb(0.5), read=md.TopK(4), capacity=room),
     ]
     return max(*errors, *map(_sum_of, memories))
