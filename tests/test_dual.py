@@ -12,6 +12,7 @@ import pytest
 
 import memdsl as md
 from memdsl.grow._coordinates import places_of
+from memdsl.grow._history import extended, Steps, whole
 from tests.properties._dual import (
     apart,
     averaged,
@@ -88,11 +89,20 @@ def test_single_precision(getkey):
 def test_a_step_changes_no_record(trained):
     """Records are values: a step gives another one."""
     inputs, targets = draw(1, 4, 4), draw(2, 4, 2)
-    before = len(trained.keys)
+    before = len(trained.ids())
     after, _ = trained.step(half_square, inputs, targets, ids=[7, 7, 8, 9])
-    assert len(trained.keys) == before and len(after.keys) == before + 1
+    assert len(trained.ids()) == before and len(after.ids()) == before + 4
     np.testing.assert_array_equal(after.ids()[-4:], [7, 7, 8, 9])
     assert apart(after, middle(after.model)) < 1e-12
+
+
+def test_a_history_has_few_pieces():
+    one = Steps(jnp.ones((2, 3)), jnp.ones((2, 1)), np.zeros(2, int), np.array([2]), ())
+    history = ()
+    for step in range(100):
+        history = extended(history, one._replace(ids=np.full(2, step)))
+    assert [len(steps.rows) for steps in history] == [64, 32, 4]
+    np.testing.assert_array_equal(whole(history[1:], history[0]).ids, np.repeat(range(100), 2))
 
 
 def test_coefficients_of_the_past_grow_with_momentum(trained):

@@ -195,22 +195,21 @@ def attribute(
 def _of_record(record: Record, x: Any) -> Attribution:
     tapped = eqx.tree_at(record.where, record.model, recorded(record.where(record.model)))
     query = _one_row(_given(tapped, record.where(tapped), x))
-    pairs, cotangents = record.pairs(), record.pairs().cotangent
-    counts = [len(keys) for keys in record.keys]
+    steps = record.steps()
 
-    def rows(steps: np.ndarray) -> Array:
-        return jnp.asarray(np.repeat(steps, counts), query.dtype)
+    def rows(scalars: np.ndarray) -> Array:
+        return jnp.asarray(np.repeat(scalars, steps.rows), query.dtype)
 
-    base, steps = record.coefficients()
-    similar = jnp.matmul(pairs.key, query, precision=jax.lax.Precision.HIGHEST)
-    weights = rows(steps) * similar
+    base, scalars = record.coefficients()
+    similar = jnp.matmul(steps.keys, query, precision=jax.lax.Precision.HIGHEST)
+    weights = rows(scalars) * similar
     start = jnp.matmul(record.start[0], query, precision=jax.lax.Precision.HIGHEST)
     rest = jnp.asarray(base, query.dtype) * start
     if len(record.start) > 1:
-        base, steps = record.coefficients("bias")
-        weights = weights + rows(steps)
+        base, scalars = record.coefficients("bias")
+        weights = weights + rows(scalars)
         rest = rest + jnp.asarray(base, query.dtype) * record.start[1]
-    return Attribution(record.ids(), weights, -weights[:, None] * cotangents, rest)
+    return Attribution(steps.ids, weights, -weights[:, None] * steps.cotangents, rest)
 
 
 def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:

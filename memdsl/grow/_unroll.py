@@ -17,6 +17,7 @@ from ..nn._blocks import Dense
 from ..nn._tap import Pairs
 from ._backward import backward
 from ._coordinates import advance, check, Places, places_of, probe, scalars, starts_of, Step
+from ._history import extended, History, Steps, whole
 from ._layers import growing, parameters
 from ._recorded import recorded
 
@@ -65,14 +66,7 @@ class Record(eqx.Module):
     where: Where = eqx.field(static=True)
     places: Places = eqx.field(static=True)
     began: tuple[np.ndarray, ...]
-    keys: tuple[Float[Array, "row key"], ...] = ()
-    """x of every step."""
-    cotangents: tuple[Float[Array, "row value"], ...] = ()
-    """g of every step."""
-    examples: tuple[Int[np.ndarray, " row"], ...] = ()
-    """Whose rows they are, of every step."""
-    matrices: tuple[tuple[np.ndarray, ...], ...] = ()
-    """What every step made of W, of its gradient and of what the optimiser keeps."""
+    history: History = ()
     answers_with: tuple[int, ...] = eqx.field(static=True, default=())
     seen: int = eqx.field(static=True, default=0)
     """How many examples there were, repeated ones included."""
@@ -115,17 +109,12 @@ class Record(eqx.Module):
                 f"There are {count} examples, and the ids are {names.dtype} of shape {names.shape}.",
                 instead="ids=rows, where the batch is inputs[rows], labels[rows].",
             )
-        matrices = tuple(np.asarray(matrix, np.float64) for matrix in step.matrices)
-        record = self.put(
-            model=model,
-            state=step.state,
-            keys=(*self.keys, pairs.key),
-            cotangents=(*self.cotangents, pairs.cotangent),
-            examples=(*self.examples, np.repeat(names, len(pairs.key) // count)),
-            matrices=(*self.matrices, matrices),
-            seen=self.seen + count,
-        )
-        return record, value
+        matrices = tuple(np.asarray(matrix, np.float64)[None] for matrix in step.matrices)
+        rows = len(pairs.key)
+        own = np.repeat(names, rows // count).astype(np.int64)
+        note = Steps(pairs.key, pairs.cotangent, own, np.array([rows]), matrices)
+        history, seen = extended(self.history, note), self.seen + count
+        return self.put(model=model, state=step.state, history=history, seen=seen), value
 
     def coefficients(self, of: str = "weight") -> tuple[float, Float[np.ndarray, " step"]]:
         """`(c, a)`: the factor of the start, and that of the pairs of every step, in float64.
@@ -136,28 +125,32 @@ class Record(eqx.Module):
         """
         index = {"weight": 0, "bias": 1}[of]
         which = (self.answers_with or tuple(len(own) for own in self.places))[index]
-        own = [matrices[index] for matrices in self.matrices]
-        base, found = scalars(self.began[index], own, which)
+        own = [steps.matrices[index] for steps in self.history]
+        base, found = scalars(self.began[index], [matrix for part in own for matrix in part], which)
         return base, -found
 
     def pairs(self) -> Pairs:
         """The pairs of all steps, one row a use of the layer."""
-        weight = self.start[0]
-        none = [jnp.zeros((0, size), weight.dtype) for size in weight.shape[::-1]]
-        return Pairs(
-            jnp.concatenate([*self.keys, none[0]]), jnp.concatenate([*self.cotangents, none[1]])
-        )
+        steps = self.steps()
+        return Pairs(steps.keys, steps.cotangents)
 
     def ids(self) -> Int[np.ndarray, " row"]:
         """Whose pairs they are, row by row."""
-        return np.concatenate([*self.examples, np.zeros(0, np.int64)]).astype(np.int64)
+        return self.steps().ids
 
     def values(self, of: str = "weight") -> Float[Array, "row value"]:
         """`-a g`: what every pair is worth in the layer as it is now."""
-        _, steps = self.coefficients(of)
-        rows = np.repeat(steps, [len(keys) for keys in self.keys])
-        cotangents = self.pairs().cotangent
-        return jnp.asarray(-rows, cotangents.dtype)[:, None] * cotangents
+        steps, (_, scalars) = self.steps(), self.coefficients(of)
+        by_row = jnp.asarray(np.repeat(-scalars, steps.rows), steps.cotangents.dtype)
+        return by_row[:, None] * steps.cotangents
+
+    def steps(self) -> Steps:
+        """All that was recorded."""
+        weight = self.start[0]
+        none = [jnp.zeros((0, size), weight.dtype) for size in weight.shape[::-1]]
+        nothing = np.zeros(0, np.int64)
+        matrices = tuple(np.zeros((0, len(s) + 1, len(s) + 2)) for s in self.began)
+        return whole(self.history, Steps(none[0], none[1], nothing, nothing, matrices))
 
     def weight(self) -> Float[Array, "value key"]:
         """W, by the sum; up to rounding it is the weight of `record.model`."""
