@@ -17,6 +17,7 @@ SHOWN = {
     "05_your_own_kernel": r"log cosh +mean error 0\.1.*chosen: +matrix / running sum",
     "06_every_memory": r"delta_net +0\.\d+.*picture: every_memory\.png",
     "07_language_model": r"bits a character of a part.*The :keyword:`for` statement .",
+    "08_attribution": r"is the linear layer, but for \de-0[5-9].*add up.*attribution\.png",
 }
 
 FEW = {

@@ -1,7 +1,9 @@
 """Growing layers: the backward pass hands out the pairs, and a write makes atoms of them."""
 
 from ..nn._tap import Pairs as Pairs, tap as tap
+from ._attribute import attribute as attribute, Attribution as Attribution
 from ._backward import backward as backward
 from ._layers import growing as growing, parameters as parameters
 from ._resize import resize as resize
+from ._unroll import Record as Record, unroll as unroll
 from ._write import write as write

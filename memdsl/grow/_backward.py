@@ -11,7 +11,8 @@ from jaxtyping import Array, PyTree
 from .._errors import SpecError
 from ..nn._grown import GrownLayer
 from ..nn._tap import Pairs, Probe, Shapes, Uses
-from ._layers import growing, trained, with_sinks
+from ._layers import stacked, tapped, trained, with_sinks
+from ._recorded import Recorded
 
 
 def backward(
@@ -71,7 +72,7 @@ def backward(
         )
     size = len(examples[0])
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
-    sinks = _sinks(model, one, size)
+    sinks = sinks_for(model, one, size)
     learning, fixed = eqx.partition(model, trained(model))
 
     def total(learning: Any, sinks: Any) -> Array:
@@ -83,9 +84,9 @@ def backward(
     return value, gradients, pairs
 
 
-def _sinks(model: Any, example: Any, size: int) -> tuple[Pairs | None, ...]:
-    """A sink for every growing layer, batched over `size` examples."""
-    layers = growing(model)
+def sinks_for(model: Any, example: Any, size: int) -> tuple[Pairs | None, ...]:
+    """A sink for every layer that takes one, batched over `size` examples."""
+    layers = tapped(model)
     seen = _shapes(model, example)
     traced = [index for index, shapes in enumerate(seen) if shapes]
     counts = _uses(model, example, traced) if traced else {}
@@ -99,15 +100,15 @@ def _sinks(model: Any, example: Any, size: int) -> tuple[Pairs | None, ...]:
 
 
 def _shapes(model: Any, example: Any) -> list[set[Any]]:
-    """What goes through every growing layer for one example."""
-    probes = [Probe(Shapes()) for _ in growing(model)]
+    """What goes through every tapped layer for one example."""
+    probes = [Probe(Shapes()) for _ in tapped(model)]
     eqx.filter_eval_shape(lambda m, x: m(x), with_sinks(model, probes), example)
     return [probe.shapes.seen for probe in probes]
 
 
-def _sink(layer: GrownLayer, shapes: set[Any], size: int) -> Pairs:
+def _sink(layer: GrownLayer | Recorded, shapes: set[Any], size: int) -> Pairs:
     ((key, key_type, value, value_type),) = shapes
-    lead = (size, *layer.state.count.shape)
+    lead = (size, *stacked(layer))
     return Pairs(jnp.zeros((*lead, *key), key_type), jnp.zeros((*lead, *value), value_type))
 
 
@@ -117,7 +118,7 @@ def _uses(model: Any, example: Any, traced: list[int]) -> dict[int, int]:
     Counted by a backward pass whose cotangents are ones: they depend on no value, so all else is
     left out when it is compiled.
     """
-    shapes = [layer.state.count.shape for layer in growing(model)]
+    shapes = [stacked(layer) for layer in tapped(model)]
     abstract = eqx.filter_eval_shape(lambda m, x: (m, x), model, example)
 
     def counts() -> dict[int, Array]:
@@ -143,11 +144,15 @@ def _zeros(leaf: Any) -> Any:
     return jnp.zeros(leaf.shape, leaf.dtype)
 
 
-def _refuse(layer: GrownLayer, count: int) -> None:
+def _refuse(layer: GrownLayer | Recorded, count: int) -> None:
+    grows = isinstance(layer, GrownLayer)
     raise SpecError(
-        f"A growing layer is applied {count} times to one example.",
-        where=layer.spec,
+        f"A {'growing' if grows else 'recorded'} layer is applied {count} times to one example.",
+        where=layer.spec if grows else repr(layer.layer),
         why="Every use makes a pair, and the pairs of all of them would be added up into one.",
         instead="two growing layers, Repeat(layer, n) for n of them, or one call on all the rows: "
-        "a growing layer acts on the last axis of what it is given.",
+        "a growing layer acts on the last axis of what it is given."
+        if grows
+        else "two layers with weights of their own, or a Dense called once on all the rows: under a "
+        "jax.vmap inside the model, as of an equinox.nn.Linear over a sequence, they are many uses.",
     )

@@ -12,21 +12,29 @@ from ..nn._images import Conv
 from ..spec._number import Knob, leaves
 from ..spec._slots import slots
 from ..state import BufferState, MatrixState
+from ._recorded import Recorded
 
 
 def growing(model: Any) -> list[GrownLayer]:
     """Every growing layer of a model, in the order of its tree; one over another counts twice."""
+    return [layer for layer in tapped(model) if isinstance(layer, GrownLayer)]
+
+
+def tapped(model: Any) -> list[GrownLayer | Recorded]:
+    """Every layer with a place for a sink: those that grow, and those that are recorded."""
     found = []
-    for layer in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, GrownLayer)):
+    for layer in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, GrownLayer | Recorded)):
         if isinstance(layer, GrownLayer):
-            found += [layer, *growing(layer.base)]
+            found += [layer, *tapped(layer.base)]
+        elif isinstance(layer, Recorded):
+            found.append(layer)
     return found
 
 
 def with_sinks(model: Any, sinks: Sequence[Any]) -> Any:
-    """The model with a sink, or `None`, in each of its growing layers."""
+    """The model with a sink, or `None`, in each of its layers that have a place for one."""
     return eqx.tree_at(
-        lambda m: [layer.sink for layer in growing(m)],
+        lambda m: [layer.sink for layer in tapped(m)],
         model,
         list(sinks),
         is_leaf=lambda x: x is None,
@@ -36,6 +44,11 @@ def with_sinks(model: Any, sinks: Sequence[Any]) -> Any:
 def depth(layer: GrownLayer) -> int:
     """How many axes of equal layers are stacked before the layer's own (one inside a `Repeat`)."""
     return layer.state.count.ndim
+
+
+def stacked(layer: GrownLayer | Recorded) -> tuple[int, ...]:
+    """The axes of equal layers that are stacked before the layer's own."""
+    return layer.state.count.shape if isinstance(layer, GrownLayer) else ()
 
 
 def trained(model: Any) -> Any:
