@@ -5,4 +5,5 @@ from ._backward import backward as backward
 from ._layers import growing as growing, parameters as parameters
 from ._rates import Rates as Rates, RateWarning as RateWarning, suggest_rate as suggest_rate
 from ._resize import resize as resize
+from ._slotwise import slotwise as slotwise, SlotwiseState as SlotwiseState
 from ._write import write as write
