@@ -101,13 +101,13 @@ def test_a_linear_layer_that_grows_has_the_rate_of_gradient_descent(getkey):
     np.testing.assert_allclose(rates.bound[0], 2 / np.linalg.eigvalsh(x.T @ x / 8)[-1], rtol=1e-9)
 
 
-def test_rows_patches_and_stacked_layers_have_bounds(getkey):
+def test_rows_and_stacked_layers_have_bounds(getkey):
     memory = rbf(rate=0.5)
     block = md.Residual(grown(4, memory))
     stacked = built(md.Repeat(block, 3), 4, getkey())
     x, y = draw(1, 2, 5, 4), draw(2, 2, 5, 4)
     rates = md.grow.suggest_rate(half_square, stacked, x, y, **EXACT)
-    layers = jax.tree.map(lambda a: a, stacked).stacked
+    layers = stacked.stacked
     unrolled = [
         jax.tree.map(lambda a, i=i: a[i] if eqx.is_array(a) else a, layers) for i in range(3)
     ]
@@ -124,15 +124,23 @@ def test_rows_patches_and_stacked_layers_have_bounds(getkey):
     assert len(rates.rate) == 1 and len(plain.rate) == 3
     # the three have one rate, so that one eigenvalue stands for all of them
     np.testing.assert_allclose(2 * 0.5 / rates.bound[0], 2 * plain.together, rtol=1e-8)
-    conv = md.Grown(md.Conv(3, window=3, stride=2), rbf())
-    model = md.build(
-        conv >> md.Flatten() >> md.Dense(2),
-        md.Dims(channels=2, height=8, width=8),
-        key=getkey(),
-        dtype=jnp.float64,
-    )
-    found = md.grow.suggest_rate(half_square, model, draw(1, 3, 2, 8, 8), draw(2, 3, 2))
-    assert 0 < found.bound[0] < np.inf
+
+
+def test_a_convolution_has_the_bound_of_gradient_descent(getkey):
+    conv = md.Conv(3, window=3, stride=2, bias=False, trainable=False)
+    model = built(md.Grown(conv, md.Memory(md.Dot(), md.Hebb(0.1))), 2, getkey())
+    x, y = draw(1, 4, 2, 6, 5), draw(2, 4, 3, 3, 3)
+
+    def of_weights(weight):
+        kernel = weight.reshape(3, 2, 3, 3)
+        return mean_square(jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME"), y)
+
+    def mean_square(predictions, targets):
+        return jnp.mean((predictions - targets) ** 2)
+
+    rates = md.grow.suggest_rate(mean_square, model, x, y, **EXACT)
+    curved = jax.hessian(of_weights)(model.base.weight).reshape(54, 54)
+    np.testing.assert_allclose(rates.bound[0], 2 / np.linalg.eigvalsh(curved)[-1], rtol=1e-8)
 
 
 @pytest.mark.parametrize("negative", ["frozen", "exact"])
