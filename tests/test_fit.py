@@ -204,10 +204,8 @@ def test_it_stops_when_nothing_becomes_better(model):
     """At a rate of 0 nothing ever does, so that the first epoch stays the best."""
     still = built(md.Dense(2), 3, jax.random.key(1))
     stop = md.grow.EarlyStop("test_error", patience=2)
-    fitted = md.grow.fit(
-        still, DATA, half_square, optax.sgd(0.0), epochs=9, batch=5, test=TEST,
-        metrics={"error": mean_error}, stop=stop, progress=False,
-    )  # fmt: skip
+    options = {"batch": 5, "test": TEST, "metrics": {"error": mean_error}, "progress": False}
+    fitted = md.grow.fit(still, DATA, half_square, optax.sgd(0.0), epochs=9, stop=stop, **options)
     assert fitted.stopped and len(fitted.history) == 3
     assert eqx.tree_equal(fitted.best, still)
 
@@ -231,9 +229,10 @@ def test_early_stops_count_from_the_last_that_was_better():
     assert not stop.reached([1.0, 0.95]) and stop.reached([1.0, 0.95, 0.91])
 
 
-def test_without_an_optimiser_only_growing_layers_learn():
+def test_without_an_optimiser_only_growing_layers_learn(capsys):
     model = built(hybrid(trainable=False), 3, jax.random.key(0))
-    fitted = md.grow.fit(model, DATA, half_square, epochs=1, batch=5, progress=False, check=False)
+    fitted = md.grow.fit(model, DATA, half_square, epochs=1, batch=5, check=False)
+    assert "epoch 1/1" in capsys.readouterr().out
     assert fitted.moments is None
     assert eqx.tree_equal(fitted.model.layers[2], model.layers[2])
     assert fitted.history["atoms"][0] == 12
@@ -264,3 +263,18 @@ def test_what_makes_no_sense_is_refused(model, options, words):
 def test_data_of_different_lengths_are_refused(model):
     with pytest.raises(md.SpecError, match=r"these have \[9, 23\]"):
         md.grow.fit(model, (DATA[0], TEST[1]), half_square, epochs=1, batch=2)
+
+
+def test_slotwise_is_not_put_around_itself(model):
+    def slotwise_states(optimiser):
+        still = {"epochs": 0, "batch": 5, "progress": False}
+        fitted = md.grow.fit(model, DATA, half_square, optimiser, **still)
+        kind = md.grow.SlotwiseState
+        found = jax.tree.leaves(fitted.moments, is_leaf=lambda x: isinstance(x, kind))
+        return fitted.moments, sum(isinstance(part, kind) for part in found)
+
+    plain, chained = optax.sgd(0.1, momentum=0.5), optax.clip_by_global_norm(1.0)
+    moments, count = slotwise_states(plain)
+    assert isinstance(moments, md.grow.SlotwiseState) and count == 1
+    moments, count = slotwise_states(optax.chain(chained, md.grow.slotwise(plain)))
+    assert not isinstance(moments, md.grow.SlotwiseState) and count == 1
