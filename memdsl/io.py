@@ -1,14 +1,11 @@
 """Saving a built layer in one file, loading it with nothing else at hand, and reading the weights
 of published layers."""
 
-import contextlib
 import dataclasses
 import inspect
 import json
 import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.flax import load_file
 
 from ._errors import SpecError
+from ._files import replacing
 from .nn import AbstractModule, build
 from .nn._names import parameter_names, with_parameters
 from .plan import Dims
@@ -68,19 +66,9 @@ def save(path: str | os.PathLike[str], layer: AbstractModule) -> None:
         "dims": {k: v for k, v in dataclasses.asdict(layer.dims).items() if v is not None},
         "dtype": _dtype(layer),
     }
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n")
-            eqx.tree_serialise_leaves(file, layer)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    with replacing(path) as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        eqx.tree_serialise_leaves(file, layer)
 
 
 def load(path: str | os.PathLike[str], *, types: tuple[type, ...] = ()) -> AbstractModule:

@@ -18,7 +18,6 @@ from memdsl.experiments import (
     draw_digits,
     draw_recall,
     grown_rbf,
-    median_distance,
     RECALL_MEMORIES,
     recall_model,
     recall_settings,
@@ -91,10 +90,11 @@ def test_the_growing_layer_does_what_its_equation_says():
     data, rate, bandwidth = digits(), 100.0, 0.3
     train, labels, test = (np.asarray(x, np.float64) for x in data[:3])
     labels = data.train_labels
+    scale = md.RBF.median(train, bandwidth).scale
 
     def kernel(a, b):
         squared = np.sum((a[:, None] - b[None]) ** 2, axis=-1)
-        return np.exp(-squared / (2 * (bandwidth * median_distance(train)) ** 2))
+        return np.exp(-squared / (2 * scale**2))
 
     among, to_test = kernel(train, train), kernel(test, train)
     coefficients, rng, expected = np.zeros((898, 10)), np.random.default_rng(3), []

@@ -26,7 +26,6 @@ from ._digits import (
 from ._grown import (
     grown_rbf as grown_rbf,
     layer_spec as layer_spec,
-    median_distance as median_distance,
 )
 from ._language import (
     language_settings as language_settings,

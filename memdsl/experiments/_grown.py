@@ -7,33 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 import memdsl as md
 
 from ..state import BufferState
 from ._classify import accuracy, cross_entropy, Epoch, minibatches
 from ._data import Classification
-
-
-def median_distance(rows: Float[np.ndarray, "row pixel"]) -> float:
-    """The median Euclidean distance between two different rows.
-
-    ??? example
-
-        ```python
-        >>> import numpy as np
-        >>> from memdsl.experiments import median_distance
-        >>> median_distance(np.array([[0.0], [1.0], [3.0]]))
-        2.0
-
-        ```
-    """
-    rows = rows.astype(np.float64)
-    squares = np.sum(rows**2, axis=1)
-    squared = squares[:, None] + squares[None, :] - 2 * rows @ rows.T
-    above = np.triu_indices(len(rows), 1)
-    return float(np.sqrt(np.median(np.maximum(squared[above], 0))))
 
 
 def layer_spec(data: Classification, *, rate: float, bandwidth: float) -> md.AbstractLayer:
@@ -53,7 +32,7 @@ def layer_spec(data: Classification, *, rate: float, bandwidth: float) -> md.Abs
     - `bandwidth`: $\sigma$, as a share of the median distance.
     """
     memory = md.Memory(
-        md.RBF(scale=bandwidth * median_distance(data.train_inputs)),
+        md.RBF.median(data.train_inputs, bandwidth, most=len(data.train_inputs)),
         md.Hebb(rate=rate),
         gate=md.Novelty(0.0),
         capacity=md.Budget(len(data.train_inputs), merge=md.AddToNearest()),

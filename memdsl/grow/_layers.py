@@ -59,8 +59,9 @@ def trained(model: Any) -> Any:
 def parameters(model: Any) -> Any:
     """The model with `None` in the place of everything that a gradient does not train.
 
-    What is not trained: what memories have stored (but the keys and values of layers with
-    `trainable=True`), `Knob`s, bases with `trainable=False`, and all that is no floating number.
+    What is not trained: what memories have stored (but the keys, values and masses of layers with
+    `trainable=True`, see `md.grow.slotwise`), `Knob`s, bases with `trainable=False`, and all that is
+    no floating number.
     Give it to an optax optimiser: `optimiser.init(md.grow.parameters(model))`.
 
     **Arguments:**
@@ -110,7 +111,10 @@ def _of_state(layer: GrownLayer) -> BufferState | MatrixState:
     if not layer.spec.trainable:
         return marks
     if isinstance(layer.state, BufferState):
-        return eqx.tree_at(lambda state: (state.keys, state.values), marks, (True, True))
+        marks = eqx.tree_at(lambda state: (state.keys, state.values), marks, (True, True))
+        if layer.state.masses is None:
+            return marks
+        return eqx.tree_at(lambda state: state.masses, marks, True)
     return eqx.tree_at(lambda state: state.matrix, marks, True)
 
 

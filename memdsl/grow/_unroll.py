@@ -17,9 +17,9 @@ from ..nn._blocks import Dense
 from ..nn._tap import Pairs
 from ._backward import backward
 from ._coordinates import advance, check, Places, places_of, probe, scalars, starts_of, Step
-from ._history import extended, History, Steps, whole
 from ._layers import growing, parameters
 from ._recorded import recorded
+from ._steps import extended, History, Steps, whole
 
 
 _HIGHEST = jax.lax.Precision.HIGHEST

@@ -22,7 +22,7 @@ from ._base import AbstractModule
 from ._blocks import AbstractPointwise
 from ._images import patches
 from ._numbers import evaluate_numbers, init_numbers
-from ._tap import Pairs, Probe, through, Uses
+from ._tap import Nudge, Pairs, Probe, through, Uses
 
 
 class GrownLayer(AbstractPointwise):
@@ -40,7 +40,7 @@ class GrownLayer(AbstractPointwise):
     base: AbstractModule
     state: BufferState | MatrixState
     numbers: dict[str, tuple[Any, ...]]
-    sink: Pairs | Uses | Probe | None = None
+    sink: Pairs | Uses | Probe | Nudge | None = None
     """Where a backward pass puts the pairs; `None` except while one is made."""
 
     def apply(self, x: Array) -> Array:

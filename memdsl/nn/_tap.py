@@ -113,13 +113,21 @@ class Probe(eqx.Module):
     shapes: Shapes = eqx.field(static=True)
 
 
-def through(y: Array, x: Array, sink: Pairs | Uses | Probe | None) -> Array:
+class Nudge(NamedTuple):
+    """A sink that is added to the answer: the loss as a function of it has a curvature."""
+
+    shift: Float[Array, "... value"]
+
+
+def through(y: Array, x: Array, sink: Pairs | Uses | Probe | Nudge | None) -> Array:
     """`y`, having passed whatever is in the place of a sink."""
     match sink:
         case Pairs():
             return tap(y, x, sink)
         case Uses():
             return tally(y, sink.times)
+        case Nudge():
+            return y + sink.shift
         case Probe():
             sink.shapes.record(y, x)
             return y

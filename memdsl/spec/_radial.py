@@ -2,13 +2,15 @@
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 
 from .._errors import SpecError
+from ._base import described, fields_of
 from ._feature import RandomFourier
 from ._kernel import AbstractKernel, Dot
+from ._median import median_distance
 from ._number import Number, number, OF_A_KERNEL
 
 
@@ -50,6 +52,55 @@ class AbstractRadial(AbstractKernel):
     @abstractmethod
     def log_profile(self, squared_distance: Any) -> Any:
         """The logarithm of the kernel at a squared distance."""
+
+    @classmethod
+    def median(cls, keys: Any, factor: float = 1.0, *, most: int = 1000, **others: Any) -> Self:
+        r"""The kernel with `factor` times the median distance of some keys for its scale.
+
+        $$\mathrm{scale} = \mathrm{factor} \cdot \operatorname{median}_{i < j} |k_i - k_j|$$
+
+        A plain float, computed once and outside of `jit`: the spec holds no keys, and is saved and
+        compared as ever.
+
+        **Arguments:**
+
+        - `keys`: `[keys, key size]`, such as the inputs of a first batch; more axes in front will do.
+        - `factor`: positive. Fractions make the kernel local.
+        - `most`: of more keys than this, that many are drawn, the same ones each time.
+        - `others`: the other arguments of the kernel.
+
+        **Raises:** `SpecError` where the median distance is 0 or no number, where the
+        factor is not positive, and for a kernel without a `scale`.
+
+        ??? example
+
+            ```python
+            >>> import jax.numpy as jnp
+            >>> import memdsl as md
+            >>> keys = jnp.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+            >>> md.RBF.median(keys), md.RationalQuadratic.median(keys, 0.5, mixture=2.0)
+            (RBF(scale=5.0), RationalQuadratic(scale=2.5, mixture=2.0))
+
+            ```
+
+        The usual rule of kernel methods; `factor` is what is left to choose.
+        """
+        line = f"{cls.__name__}.median(keys, {described(factor)})"
+        if "scale" not in {field.name for field in fields_of(cls)}:
+            raise SpecError(
+                f"{cls.__name__} has no scale.",
+                where=line,
+                instead="a kernel with a field `scale: md.Number`.",
+            )
+        plain = isinstance(factor, int | float) and not isinstance(factor, bool)
+        if not plain or not 0 < factor < math.inf:
+            raise SpecError(
+                f"The factor of the median must be a positive number, and is {described(factor)}.",
+                where=line,
+                instead="1.0, or a fraction of it for a kernel that is more local.",
+            )
+        scale: Any = float(factor) * median_distance(keys, most, line)
+        return cls(**{"scale": scale, **others})
 
     def __call__(self, k: Any, q: Any) -> Any:
         return jnp.exp(self.log(k, q))

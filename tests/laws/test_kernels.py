@@ -169,3 +169,24 @@ def test_a_normalised_radial_read_does_not_underflow(seed: int):
     keys = jnp.asarray([[1000.0**0.5], [1002.0**0.5]])
     answers = md.denote(memory, keys, jnp.asarray([[1.0], [0.0]]), jnp.zeros((2, 1)))
     close(answers[1, 0], 0.7310585786300049)
+
+
+RADIAL = (md.RBF, md.Laplace, md.Matern32, md.Matern52, md.RationalQuadratic)
+
+
+@pytest.mark.parametrize("kind", RADIAL, ids=lambda kind: kind.__name__)
+def test_the_median_rule_is_the_median_of_all_distances(kind: Any):
+    keys = np.random.default_rng(1).normal(size=(3, 7, 4)).astype(np.float32)
+    rows = keys.reshape(21, 4).astype(np.float64)
+    pairs = [np.linalg.norm(a - b) for a, b in itertools.combinations(rows, 2)]
+    for given in (keys, jnp.asarray(keys)):
+        kernel = kind.median(given, 0.5)
+        assert kernel == kind(scale=kernel.scale) and isinstance(kernel.scale, float)
+        np.testing.assert_allclose(kernel.scale, 0.5 * np.median(pairs), rtol=1e-12)
+
+
+def test_the_median_rule_draws_the_same_keys_each_time():
+    keys = np.random.default_rng(1).normal(size=(5000, 6))
+    drawn = md.RBF.median(keys)
+    assert drawn == md.RBF.median(keys) != md.RBF.median(keys, most=900)
+    np.testing.assert_allclose(drawn.scale, np.sqrt(2 * 5.348), rtol=0.02)  # chi-squared of 6

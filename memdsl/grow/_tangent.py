@@ -1,0 +1,91 @@
+"""What a write does to the answers it was made for: the tangent kernel of a growing layer.
+
+A batch of pairs with error signals g moves the answers at its own keys by `-rate T g`, to first order
+in the rate. For `Hebb` that is exact, and T is the kernel matrix of the keys.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..nn._grown import GrownLayer
+from ..spec._read import Evaluate, Normalised
+from ..spec._write import Hebb, Reweight
+from ..state._write import recall
+from ._layers import depth
+
+
+class Tangent(NamedTuple):
+    """T of one layer on one batch; stacked layers have their axes in front."""
+
+    gram: Float[Array, "*layer pair pair"]
+    answers: Float[Array, "*layer pair value"] | None
+    """What is answered at each key, where a write moves the mass as well."""
+
+    def __call__(self, errors: Float[Array, "batch *layer_and_row value"]) -> Array:
+        """`T g`, in the shape of g."""
+        if self.gram.ndim > 2:
+            first = jnp.moveaxis(errors, 1, 0)
+            return jnp.moveaxis(jax.vmap(Tangent.__call__)(self, first), 0, 1)
+        g = errors.reshape(-1, errors.shape[-1]).astype(self.gram.dtype)
+        moved = self.gram @ g
+        if self.answers is not None:
+            inner = jnp.sum(g * self.answers, axis=-1)
+            moved = moved + (self.gram @ inner)[:, None] * self.answers
+        return moved.reshape(errors.shape).astype(errors.dtype)
+
+
+def has_tangent(layer: GrownLayer) -> bool:
+    """Whether a write of the layer is a step down a slope, with a kernel matrix that says so.
+
+    `Hebb` under a read that divides is none: it moves a weighted mean by the number of its pairs.
+    """
+    memory = layer.memory
+    core = memory.read.core()
+    if isinstance(memory.write, Hebb):
+        return isinstance(core, Evaluate)
+    return isinstance(core, Normalised) and core.scale == 1.0
+
+
+def tangent(layer: GrownLayer, keys: Float[Array, "batch *layer_and_row key"]) -> Tangent:
+    """T of a layer as it stands, as if every pair were let in.
+
+    **Arguments:**
+
+    - `layer`: the layer; its own axes are after the batch's where layers are stacked.
+    - `keys`: what it was given.
+    """
+    if not depth(layer):
+        return _of_one(layer, keys)
+    arrays, static = eqx.partition(layer, eqx.is_array)
+
+    def one(turn: tuple[Any, Array]) -> Tangent:
+        return tangent(eqx.combine(turn[0], static), turn[1])
+
+    return jax.lax.map(one, (arrays, jnp.moveaxis(keys, 1, 0)))
+
+
+def _of_one(layer: GrownLayer, keys: Array) -> Tangent:
+    memory, key_map = layer.grounded()
+    rows = key_map(keys.reshape(-1, keys.shape[-1]).astype(layer.dtype))
+    gram = memory.kernel.pairs(rows, rows)
+    write = memory.write
+    if not isinstance(write, Reweight):
+        return Tangent(gram * jnp.asarray(memory.read.core().scale, gram.dtype), None)
+    found = jax.vmap(lambda key: recall(memory, layer.state, key))(rows)
+    gram = gram / (found.mass[:, None] * found.mass[None, :])
+    spread = jnp.asarray(write.spread, gram.dtype)
+    answers = None if write.negative == "frozen" else found.answer / jnp.sqrt(spread)
+    return Tangent(gram * spread, answers)
+
+
+def rate_of(layer: GrownLayer) -> Float[Array, "*layer"]:
+    """The rate of the layer's write, as its schedule has it now."""
+    if depth(layer):
+        arrays, static = eqx.partition(layer, eqx.is_array)
+        return jax.lax.map(lambda own: rate_of(eqx.combine(own, static)), arrays)
+    write: Any = layer.grounded()[0].write
+    return jnp.asarray(write.rate, layer.dtype)
