@@ -12,7 +12,7 @@ import pytest
 
 import memdsl as md
 from memdsl.grow._coordinates import places_of
-from memdsl.grow._history import extended, Steps, whole
+from memdsl.grow._steps import extended, Steps, whole
 from tests.properties._dual import (
     apart,
     averaged,
