@@ -169,15 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
     )
     try:
-        match command:
-            case Run(chosen):
-                return _run(chosen.settings, chosen.out)[0]
-            case Reproduce():
-                return _reproduce(command)
-            case List():
-                return _list()
-            case _:
-                return _explain(command)
+        status = _obey(command)
+        sys.stdout.flush()  # so that a pipe that nobody reads any more is found out here
+        return status
     except (SettingError, OutputError, SpecError) as error:
         print(f"memdsl: {error}", file=sys.stderr)
         return MISUSE
@@ -187,6 +181,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before or after a run; _run says more
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
+
+
+def _obey(command: Any) -> int:
+    match command:
+        case Run(chosen):
+            return _run(chosen.settings, chosen.out)[0]
+        case Reproduce():
+            return _reproduce(command)
+        case List():
+            return _list()
+        case _:
+            return _explain(command)
 
 
 class Experiment(NamedTuple):

@@ -116,10 +116,13 @@ def test_list_says_what_all_stands_for_and_fits_where_it_is_read(capsys):
     assert max(map(len, lines)) <= 100
 
 
-def test_whoever_reads_may_stop_reading():
-    command = f"{sys.executable} -m memdsl.cli list | head -n 1"
-    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
-    assert "kernel" in done.stdout and done.stderr == ""
+@pytest.mark.parametrize(
+    ("command", "reader"), [("list", "head -n 1"), ("explain softmax", "true")]
+)
+def test_whoever_reads_may_stop_reading(command, reader):
+    line = f"{sys.executable} -m memdsl.cli {command} | {reader}"
+    done = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "" and ("kernel" in done.stdout) == (reader != "true")
 
 
 @pytest.mark.parametrize("name", md.zoo.catalogue())
