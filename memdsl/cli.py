@@ -233,6 +233,7 @@ def _run(settings: Any, out: Path | None) -> tuple[int, list[Row]]:
     Ctrl-C leaves the results so far, and is an exit status.
     """
     settings.check()
+    keep_freed_memory()
     experiment = EXPERIMENTS[type(settings)]
     task = f"-{settings.task}" if hasattr(settings, "task") else ""
     report = Report(
@@ -243,7 +244,6 @@ def _run(settings: Any, out: Path | None) -> tuple[int, list[Row]]:
         draw=experiment.draw,
         console=Console(stderr=True),
     )
-    keep_freed_memory()
     status = 0
     try:
         with report:

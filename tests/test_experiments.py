@@ -132,20 +132,24 @@ def test_digits_are_two_halves_centred_by_the_first_on_the_unit_sphere():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
 def test_freed_memory_is_kept_for_the_next_step():
-    """Pages of a 20 MB array that is made anew 20 times, in a process of its own."""
+    """Pages of an 80 MB array that a thread makes anew 10 times, in a process of its own."""
     program = """
-import resource, sys
+import resource, sys, threading
 import numpy as np
 from memdsl.experiments import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-np.ones(5_000_000, np.float32)
-before = faults()
-for _ in range(20):
-    np.ones(5_000_000, np.float32)
-print(faults() - before)
+def work():
+    np.ones(20_000_000, np.float32)
+    before = faults()
+    for _ in range(10):
+        np.ones(20_000_000, np.float32)
+    print(faults() - before)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
 """
     kept, plain = (
         int(subprocess.check_output([sys.executable, "-c", program, how], cwd=ROOT, text=True))
