@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 from rich.console import Console
@@ -16,14 +16,19 @@ import memdsl as md
 
 from ._errors import SpecError
 from .experiments import (
-    digits_settings,
-    digits_specs,
+    ClassifySettings,
     digits_table,
     DigitsSettings,
     draw_digits,
+    draw_growth,
+    draw_hybrid,
     draw_language,
     draw_recall,
     draw_reproduce,
+    growth_settings,
+    growth_specs,
+    growth_table,
+    HybridSettings,
     keep_freed_memory,
     language_settings,
     language_specs,
@@ -42,12 +47,13 @@ from .experiments import (
     reproduce_table,
     ReproduceSettings,
     Row,
-    run_digits,
+    run_growth,
     run_language,
     run_recall,
     run_reproduce,
     SettingError,
     suggestion,
+    TeacherSettings,
 )
 from .listing import listing
 
@@ -75,6 +81,33 @@ class RunDigits:
 
 
 @dataclass(frozen=True)
+class RunClassify:
+    """Train growing layers and perceptrons on images or signals, and compare them epoch by epoch."""
+
+    settings: Settings[ClassifySettings] = dataclasses.field(default_factory=ClassifySettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/classify-<data>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
+class RunTeacher:
+    """Train growing layers and perceptrons on what a random network answers, every row seen once."""
+
+    settings: Settings[TeacherSettings] = dataclasses.field(default_factory=TeacherSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/teacher-student-<teacher>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
+class RunHybrid:
+    """Grow layers whose few atoms Adam trains, and compare them with one that keeps every row."""
+
+    settings: Settings[HybridSettings] = dataclasses.field(default_factory=HybridSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/hybrid-<data>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
 class RunRecall:
     """Train two-layer sequence models, one memory each, on multi-query associative recall."""
 
@@ -98,6 +131,9 @@ class Run:
 
     experiment: (
         Annotated[RunDigits, tyro.conf.subcommand("digits")]
+        | Annotated[RunClassify, tyro.conf.subcommand("classify")]
+        | Annotated[RunTeacher, tyro.conf.subcommand("teacher-student")]
+        | Annotated[RunHybrid, tyro.conf.subcommand("hybrid")]
         | Annotated[RunRecall, tyro.conf.subcommand("recall")]
         | Annotated[RunLanguage, tyro.conf.subcommand("lm")]
     )
@@ -111,9 +147,7 @@ class Reproduce:
     seed clears every bar.
     """
 
-    which: tyro.conf.Positional[Literal["recall"]]
-    """What the bars are about."""
-    settings: Settings[ReproduceSettings] = dataclasses.field(default_factory=ReproduceSettings)
+    settings: Settings[ReproduceSettings]
     out: Path | None = None
     """Folder for the results; by default runs/reproduce-<which>-<date>-<time>."""
 
@@ -206,10 +240,13 @@ class Experiment(NamedTuple):
     table: Callable[[list[Row]], Table]
 
 
+_GROWTH = (growth_settings, growth_specs, run_growth)
+
 EXPERIMENTS: dict[type, Experiment] = {
-    DigitsSettings: Experiment(
-        "digits", digits_settings, digits_specs, run_digits, draw_digits, digits_table
-    ),
+    DigitsSettings: Experiment("digits", *_GROWTH, draw_digits, digits_table),
+    ClassifySettings: Experiment("classify", *_GROWTH, draw_growth, growth_table),
+    TeacherSettings: Experiment("teacher-student", *_GROWTH, draw_growth, growth_table),
+    HybridSettings: Experiment("hybrid", *_GROWTH, draw_hybrid, growth_table),
     RecallSettings: Experiment(
         "recall", recall_settings, recall_specs, run_recall, draw_recall, recall_table
     ),
@@ -217,7 +254,7 @@ EXPERIMENTS: dict[type, Experiment] = {
         "lm", language_settings, language_specs, run_language, draw_language, language_table
     ),
     ReproduceSettings: Experiment(
-        "reproduce-recall",
+        "reproduce",
         reproduce_settings,
         reproduce_specs,
         run_reproduce,

@@ -11,13 +11,16 @@ import pytest
 
 import memdsl as md
 from memdsl.experiments import (
+    classification,
+    Course,
     digits,
-    digits_settings,
-    digits_specs,
     DigitsSettings,
     draw_digits,
     draw_recall,
-    grown_rbf,
+    growth_settings,
+    growth_specs,
+    GrowthLearner,
+    learn,
     RECALL_MEMORIES,
     recall_model,
     recall_settings,
@@ -27,7 +30,7 @@ from memdsl.experiments import (
     RecallSettings,
     RecallTask,
     Report,
-    run_digits,
+    run_growth,
     run_recall,
     SettingError,
     state_size,
@@ -45,11 +48,11 @@ def run_all_digits(folder, **others):
     with Report(
         "digits",
         folder,
-        settings=digits_settings(settings),
-        specs=digits_specs(settings),
+        settings=growth_settings(settings),
+        specs=growth_specs(settings),
         draw=draw_digits,
     ) as report:
-        run_digits(settings, report)
+        run_growth(settings, report)
     return json.loads((folder / "summary.json").read_text())
 
 
@@ -106,9 +109,12 @@ def test_the_growing_layer_does_what_its_equation_says():
             coefficients[rows] -= rate * error / 25
         expected.append(np.mean(np.argmax(to_test @ coefficients, axis=1) == data.test_labels))
 
-    epochs = grown_rbf(data, rate=rate, bandwidth=bandwidth, epochs=2, batch=25, seed=3)
+    problem, course = classification(data), Course(epochs=2, batch=25)
+    learner = GrowthLearner((rate,), (bandwidth,))
+    model = learner.model(problem, course, 3)
+    epochs = learn(problem, model, None, course.orders(898, seed=3))
     # float32 against float64 may turn over a row whose two best logits are equal to six digits
-    assert [e.test_accuracy for e in epochs] == pytest.approx(expected, abs=1.5 / 899)
+    assert [e.score for e in epochs] == pytest.approx(expected, abs=1.5 / 899)
 
 
 TINY = RecallTask(keys=2, writes=2, vocabulary=16, time=12)

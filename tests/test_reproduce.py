@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 
 from memdsl.cli import main
-from memdsl.experiments import BARS, ContextTask, KINDS, MemoriseTask, MixedTask, RecallTask, Trial
-from memdsl.experiments._reproduce import judged, ReproduceSettings, run_trial, trial_spec
+from memdsl.experiments import (
+    BARS,
+    ContextTask,
+    judged,
+    KINDS,
+    MemoriseTask,
+    MixedTask,
+    RecallTask,
+    ReproduceSettings,
+    run_trial,
+    Trial,
+    trial_spec,
+)
 
 
 pytestmark = pytest.mark.usefixtures("ordinary_settings")
@@ -62,7 +73,7 @@ def test_a_mix_has_equal_shares_and_pads_its_questions():
 
 def test_every_bar_has_an_id_and_specs():
     assert [bar.id for bar in BARS] == "A1 A2 A3 A4 O1 O2 O3 O4 O5 O6 F1 M1 M2".split()  # noqa: SIM905
-    for trial in ReproduceSettings().trials:
+    for trial in ReproduceSettings("recall").trials:
         assert trial_spec(trial) and KINDS[trial.kind]
 
 

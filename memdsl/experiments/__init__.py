@@ -1,32 +1,33 @@
 """Ready experiments: their data, their training loops, their reports."""
 
 from ._allocator import keep_freed_memory as keep_freed_memory
-from ._bars import Bar as Bar, BARS as BARS, KINDS as KINDS, Trial as Trial
-from ._classify import (
-    cross_entropy as cross_entropy,
-    Epoch as Epoch,
-    Perceptron as Perceptron,
-    train_perceptron as train_perceptron,
+from ._bars import BARS as BARS, KINDS as KINDS, Trial as Trial
+from ._classification import (
+    Classification as Classification,
+    DATA as DATA,
+    digits as digits,
+    mnist1d as mnist1d,
+    mnist5k as mnist5k,
 )
 from ._data import (
-    Classification as Classification,
-    digits as digits,
     MixedTask as MixedTask,
     RECALL_TASKS as RECALL_TASKS,
     RecallBatch as RecallBatch,
     RecallTask as RecallTask,
 )
-from ._digits import (
-    digits_settings as digits_settings,
-    digits_specs as digits_specs,
-    digits_table as digits_table,
-    DigitsSettings as DigitsSettings,
-    run_digits as run_digits,
+from ._digits import digits_table as digits_table, DigitsSettings as DigitsSettings
+from ._growth import (
+    ClassifySettings as ClassifySettings,
+    growth_settings as growth_settings,
+    growth_specs as growth_specs,
+    growth_table as growth_table,
+    HybridSettings as HybridSettings,
+    run_growth as run_growth,
+    TeacherSettings as TeacherSettings,
 )
-from ._grown import (
-    grown_rbf as grown_rbf,
-    layer_spec as layer_spec,
-)
+from ._growth_bars import GROWTH_BARS as GROWTH_BARS, GrowthTrial as GrowthTrial
+from ._growth_trials import run_growth_trial as run_growth_trial
+from ._judge import Bar as Bar, judged as judged, judged_by_means as judged_by_means, Suite as Suite
 from ._language import (
     language_settings as language_settings,
     language_spec as language_spec,
@@ -35,6 +36,22 @@ from ._language import (
     LanguageSettings as LanguageSettings,
     run_language as run_language,
     train_language as train_language,
+)
+from ._learn import (
+    classification as classification,
+    Course as Course,
+    cross_entropy as cross_entropy,
+    learn as learn,
+    Problem as Problem,
+    Reached as Reached,
+)
+from ._learners import (
+    AbstractLearner as AbstractLearner,
+    GradientLearner as GradientLearner,
+    GrowthLearner as GrowthLearner,
+    HybridLearner as HybridLearner,
+    Perceptron as Perceptron,
+    StableLearner as StableLearner,
 )
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
@@ -48,6 +65,8 @@ from ._memories import (
 )
 from ._plots import (
     draw_digits as draw_digits,
+    draw_growth as draw_growth,
+    draw_hybrid as draw_hybrid,
     draw_language as draw_language,
     draw_recall as draw_recall,
     draw_reproduce as draw_reproduce,
@@ -58,6 +77,14 @@ from ._recall import (
     recall_table as recall_table,
     RecallSettings as RecallSettings,
     run_recall as run_recall,
+)
+from ._recall_trials import run_trial as run_trial, trial_spec as trial_spec
+from ._recipes import (
+    course as course,
+    learner as learner,
+    LEARNERS as LEARNERS,
+    problem as problem,
+    TEACHERS as TEACHERS,
 )
 from ._report import (
     new_folder as new_folder,
@@ -76,7 +103,7 @@ from ._reproduce import (
     reproduce_table as reproduce_table,
     ReproduceSettings as ReproduceSettings,
     run_reproduce as run_reproduce,
-    run_trial as run_trial,
+    SUITES as SUITES,
 )
 from ._sequence import (
     Checkpoint as Checkpoint,
@@ -85,6 +112,7 @@ from ._sequence import (
     Task as Task,
     train_recall as train_recall,
 )
+from ._teacher import half_square as half_square, teacher as teacher
 from ._text import (
     ngram_bits as ngram_bits,
     python_documentation as python_documentation,

@@ -1,10 +1,11 @@
 """The bars of associative recall: what each is about, and the runs it needs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._data import MixedTask, RECALL_TASKS, RecallTask
+from ._judge import Bar
 from ._mad import ContextTask, MemoriseTask
 
 
@@ -52,20 +53,6 @@ class Trial:
         """What the trial is called in tables."""
         steps = "" if self.steps is None else f", {self.steps} steps, bias {self.bias:g}"
         return f"{self.kind}: {self.memory}{steps}"
-
-
-Figures = Mapping[tuple[Trial, int], Mapping[str, float]]
-"""The accuracies of a trial and a seed: `""` on its test, and those of further tests by name."""
-
-
-class Bar(NamedTuple):
-    """A statement about figures of one seed."""
-
-    id: str
-    statement: str
-    trials: tuple[Trial, ...]
-    holds: Callable[[Callable[[int], Mapping[str, float]]], bool]
-    """Given the accuracies of the n-th trial, whether the bar is cleared."""
 
 
 def _each(kind: str, *memories: str) -> tuple[Trial, ...]:

@@ -1,64 +1,16 @@
-"""The data of the experiments: scikit-learn's digits, and two tasks of associative recall."""
+"""Two tasks of associative recall."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 
 RecallName = Literal["mqar", "rewrites"]
 
 _TRAINING_STREAM = 1
 _TEST_STREAM = 2
-
-
-class Classification(NamedTuple):
-    """Inputs and integer labels, cut into a part to learn from and a part to be tested on."""
-
-    train_inputs: Float[np.ndarray, "train pixel"]
-    train_labels: Int[np.ndarray, " train"]
-    test_inputs: Float[np.ndarray, "test pixel"]
-    test_labels: Int[np.ndarray, " test"]
-
-
-def digits() -> Classification:
-    r"""Loads scikit-learn's 8 x 8 digits: the first half trains, the second half tests, unshuffled.
-
-    $$x \leftarrow \frac{x/16 - \mu}{\lVert x/16 - \mu \rVert}$$
-
-    with $\mu$ the mean of the *training* half, so that nothing of the test half enters. The rows
-    are in the order of the original collection, whose two halves come from different writers: the
-    test is harder than a random cut would be.
-
-    **Returns:**
-
-    A `Classification` of 898 training and 899 test rows, 64
-    float32 pixels each, labels 0 to 9.
-
-    ??? example
-
-        ```python
-        >>> from memdsl.experiments import digits
-        >>> data = digits()
-        >>> data.train_inputs.shape, data.test_inputs.shape
-        ((898, 64), (899, 64))
-        >>> data.train_labels[:10].tolist()
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-
-        ```
-
-    The data is the test set of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
-    1998, UCI repository), which is part of scikit-learn.
-    """
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    half = len(pixels) // 2
-    centred = pixels / 16 - (pixels[:half] / 16).mean(axis=0)
-    inputs = (centred / np.linalg.norm(centred, axis=1, keepdims=True)).astype(np.float32)
-    labels = labels.astype(np.int32)
-    return Classification(inputs[:half], labels[:half], inputs[half:], labels[half:])
 
 
 class RecallBatch(NamedTuple):

@@ -47,7 +47,7 @@ def _curves(
     for name in names:
         points = [p for p in history if p["name"] == name]
         at = sorted({p[x] for p in points})
-        values = [[p[y] for p in points if p[x] == t] for t in at]
+        values = [[_number(p[y]) for p in points if p[x] == t] for t in at]
         mean = [float(np.mean(v)) for v in values]
         ax.plot(at, mean, color=colours[name], label=name, linewidth=1.8, marker="o", markersize=3)
         if max(map(len, values)) > 1:
@@ -56,18 +56,67 @@ def _curves(
     return colours
 
 
+def _number(y: float | None) -> float:
+    return float("nan") if y is None else y
+
+
 def draw_digits(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
     """Draws test accuracy against epochs, one curve a learner."""
     names = list(dict.fromkeys(point["name"] for point in history))
-    seeds = len({row["seed"] for row in rows})
     figure, (ax,) = _figure(1, 7, 4.5)
     _curves(ax, names, history, "epoch", "test_accuracy")
     ax.set_xlabel("epochs (passes over the 898 training rows)")
     ax.set_ylabel("accuracy on the 899 test rows")
     ax.set_xticks(range(1, max(p["epoch"] for p in history) + 1))
-    band = f", mean of {seeds} seeds (band: worst to best)" if seeds > 1 else ""
-    ax.set_title(f"Digits: a growing layer and a perceptron{band}", fontsize=11)
+    ax.set_title(f"Digits: a growing layer and a perceptron{_band(rows)}", fontsize=11)
     ax.legend(loc="lower right", frameon=False)
+    _save(figure, path)
+
+
+def _band(rows: Sequence[Row]) -> str:
+    """What is drawn of several seeds."""
+    seeds = len({row["seed"] for row in rows})
+    return f", mean of {seeds} seeds (band: worst to best)" if seeds > 1 else ""
+
+
+def draw_growth(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws what was reached against the rows seen, and against epochs if there are several."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    measure = "test_error" if "test_error" in history[0] else "test_accuracy"
+    whole = [point for point in history if isinstance(point["epoch"], int)]
+    epochs = max((point["epoch"] for point in whole), default=0)
+    figure, axes = _figure(2 if epochs > 1 else 1, 12 if epochs > 1 else 7, 4.8)
+    early = [point for point in history if point["epoch"] <= 1]
+    _curves(axes[0], names, early, "samples", measure)
+    axes[0].set_xscale("log")
+    axes[0].set_xlabel("training rows seen" + (", in the first epoch" if epochs > 1 else ""))
+    axes[0].set_ylabel(measure.replace("_", " "))
+    if measure == "test_error" and any(point[measure] for point in early):
+        axes[0].set_yscale("log")
+    if epochs > 1:
+        _curves(axes[1], names, whole, "epoch", measure)
+        axes[1].set_xlabel("epochs")
+    axes[-1].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"Growing layers and perceptrons{_band(rows)}", fontsize=11)
+    _save(figure, path)
+
+
+def draw_hybrid(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws accuracy against epochs, and at the end against the number of atoms."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    figure, (left, right) = _figure(2, 12, 4.8)
+    whole = [point for point in history if isinstance(point["epoch"], int)]
+    colours = _curves(left, names, whole, "epoch", "test_accuracy")
+    left.set_xlabel("epochs")
+    left.set_ylabel("test accuracy")
+    left.legend(frameon=False, fontsize=8)
+    for row in rows:
+        if row["test_accuracy"]:
+            right.plot(row["atoms"], row["test_accuracy"][-1], "o", color=colours[row["name"]])
+    right.set_xscale("log")
+    right.set_xlabel("atoms, a dot a seed")
+    right.set_ylabel("test accuracy at the end")
+    figure.suptitle(f"Atoms that are trained{_band(rows)}", fontsize=11)
     _save(figure, path)
 
 
@@ -118,16 +167,17 @@ def draw_language(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> No
 
 
 def draw_reproduce(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
-    """Draws the accuracy of every model that was trained, a dot a seed."""
+    """Draws the figure of every model that was trained, a dot a seed."""
+    measure = "accuracy" if "accuracy" in history[0] else "score"
     names = sorted({point["name"] for point in history})
     figure, (ax,) = _figure(1, 8, 1.2 + 0.24 * len(names))
     for y, name in enumerate(names):
-        found = [point["accuracy"] for point in history if point["name"] == name]
+        found = [_number(point[measure]) for point in history if point["name"] == name]
         ax.plot(found, [y] * len(found), "o", markersize=4, color="tab:blue", alpha=0.7)
     ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.invert_yaxis()
     ax.set_xlim(-0.02, 1.02)
-    ax.set_xlabel("accuracy on the test sequences, a dot a seed")
+    ax.set_xlabel("accuracy (of students, error) at the last test, a dot a seed")
     failed = sorted({row["name"] for row in rows if not row["passes"]})
     ax.set_title(f"Bars that fail: {', '.join(failed) or 'none'}", fontsize=11)
     _save(figure, path)

