@@ -18,6 +18,7 @@ SHOWN = {
     "06_every_memory": r"delta_net +0\.\d+.*picture: every_memory\.png",
     "07_language_model": r"bits a character of a part.*The :keyword:`for` statement .",
     "08_attribution": r"is the linear layer, but for \de-0[5-9].*add up.*attribution\.png",
+    "09_learning_from_a_teacher": r"growing +0\.\d+ .* 0\.0\d\d +4096\n.*AdamW +0\.\d",
 }
 
 FEW = {

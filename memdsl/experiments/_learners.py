@@ -158,6 +158,9 @@ class GrowthLearner(AbstractLearner):
     """Of the rule gauge."""
     relu: bool = False
     """Whether there is a ReLU between two layers."""
+    residual: bool = False
+    """Whether the first of two layers adds to its input, and not to a random map of it: the net then
+    starts as one layer, and learns in which space to compare."""
 
     def __post_init__(self):
         if len(self.rates) != len(self.bandwidths) or len(self.rates) not in (1, 2):
@@ -174,8 +177,10 @@ class GrowthLearner(AbstractLearner):
             first = first.replace(gate=md.Novelty(0.0), capacity=distinct)
         if len(self.rates) == 1:
             return md.Grown(_nothing(problem.outputs), first)
-        base = md.Dense(HIDDEN, bias=False, trainable=False, gain=problem.width**0.5)
-        layer: md.AbstractLayer = md.Grown(base, first)
+        layer: md.AbstractLayer = md.Residual(md.Grown(_nothing(problem.width), first))
+        if not self.residual:
+            drawn = md.Dense(HIDDEN, bias=False, trainable=False, gain=problem.width**0.5)
+            layer = md.Grown(drawn, first)
         if self.relu:
             layer = layer >> md.Relu()
         directions = _directions(layer, problem, seed)

@@ -56,7 +56,7 @@ LEARNERS: dict[str, Learners] = {
         "clip-2": GrowthLearner((100.0, 23.0), (0.3, 0.3), "clip", planted=256),
         "sgd": GradientLearner("sgd", 0.56),
         "adamw": GradientLearner("adamw", 0.018, decay=0.1),
-        "muon": GradientLearner("muon", 0.01),
+        "muon": GradientLearner("muon", 0.032, decay=0.1),
     },
     "mnist5k": {
         "rbf": _layer(660.0, 0.3),
@@ -85,15 +85,15 @@ LEARNERS: dict[str, Learners] = {
             (108.0, 366.0), (0.5, 0.3), "frozen", prior=0.01, planted=256, relu=True
         ),
         "clip-2": GrowthLearner((200.0, 45.0), (0.3, 0.3), "clip", planted=256),
-        "sgd": GradientLearner("sgd", 0.084, momentum=0.9),
-        "adamw": GradientLearner("adamw", 0.0086),
-        "muon": GradientLearner("muon", 0.024),
+        "sgd": GradientLearner("sgd", 0.1, momentum=0.9),
+        "adamw": GradientLearner("adamw", 0.018, decay=0.01),
+        "muon": GradientLearner("muon", 0.032, decay=0.1),
     },
     "tanh": {
         **_STUDENTS,
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
-        "adamw": GradientLearner("adamw", 0.01, decay=0.1, activation="tanh"),
-        "muon": GradientLearner("muon", 0.01, decay=0.1, activation="tanh"),
+        "adamw": GradientLearner("adamw", 0.032, decay=0.1, activation="tanh"),
+        "muon": GradientLearner("muon", 0.018, decay=0.1, activation="tanh"),
     },
     "relu": {
         **_STUDENTS,
@@ -104,8 +104,8 @@ LEARNERS: dict[str, Learners] = {
     "hard": {
         **_STUDENTS,
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
-        "adamw": GradientLearner("adamw", 0.01, decay=0.1, activation="tanh"),
-        "muon": GradientLearner("muon", 0.01, decay=0.1, activation="tanh"),
+        "adamw": GradientLearner("adamw", 0.032, decay=0.01, activation="tanh"),
+        "muon": GradientLearner("muon", 0.032, decay=0.1, activation="tanh"),
     },
 }
 """By problem and name."""
