@@ -139,7 +139,7 @@ WRITES: dict[str, Any] = {
     "clip": md.Reweight(0.3, negative="clip"),
     "gauge": md.Reweight(from_input, negative="gauge"),
     "centred": md.Reweight(0.3, negative="centred", margin=0.1),
-    "of_squared": md.Reweight(0.4, negative="clip", loss=md.Squared()),
+    "of_squared": md.Reweight(0.4, negative="clip", loss=md.Squared(), scale_free=True),
     "product": md.Delta(from_input).times(2),
     "twice": md.Hebb().times(2),
 }

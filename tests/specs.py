@@ -154,6 +154,8 @@ _writes = _one_of(
         _choices("frozen", "damped", "clip", "gauge", "centred", "exact"),
         plain,
         st.none() | losses,
+        st.booleans(),
+        plain,
     ),
 )
 

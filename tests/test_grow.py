@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import memdsl as md
-from memdsl.grow._fold import fold, one_by_one
+from memdsl.grow._fold import Atoms, fold, one_by_one
 from memdsl.grow._greedy import decide, places
 from memdsl.grow._nearest import _SCREENED, nearest, squares_between
 from memdsl.grow._resize import resize
@@ -455,9 +455,9 @@ def test_a_batch_does_what_its_pairs_do_in_order(gate, capacity, getkey):
         mine = folded(memory, mine, batch, error)
         values = -error
         if "Surprise" in repr(gate):  # in a run, the norm of v - f(k); while growing, of g
-            theirs = eqx.filter_jit(one_by_one)(
-                memory, theirs, batch, 0.5 * values, jnp.ones(8), jnp.linalg.norm(error, axis=-1)
-            )
+            sizes = jnp.linalg.norm(error, axis=-1)
+            atoms = Atoms(batch, 0.5 * values, jnp.ones(8), jnp.zeros(8), sizes)
+            theirs = eqx.filter_jit(one_by_one)(memory, theirs, atoms)
             continue
         logs = jnp.zeros(8).at[0].set(jnp.log(0.9)) if decays else None
         theirs = ran(sequential, theirs, batch, values, logs)

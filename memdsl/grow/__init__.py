@@ -6,6 +6,8 @@ from ._backward import backward as backward
 from ._fit import Fit as Fit, fit as fit
 from ._history import EarlyStop as EarlyStop, History as History
 from ._layers import growing as growing, parameters as parameters
+from ._naive import naive_insertion as naive_insertion
+from ._plant import plant as plant
 from ._rates import Rates as Rates, RateWarning as RateWarning, suggest_rate as suggest_rate
 from ._resize import resize as resize
 from ._slotwise import slotwise as slotwise, SlotwiseState as SlotwiseState

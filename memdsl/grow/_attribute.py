@@ -15,8 +15,8 @@ from .._types import checked
 from ..nn._grown import GrownLayer
 from ..spec._layer import Conv
 from ..state import BufferState, read
-from ._backward import sinks_for
-from ._layers import depth, growing, tapped, with_sinks
+from ._given import given
+from ._layers import depth, growing
 from ._recorded import recorded
 from ._unroll import Record
 
@@ -276,31 +276,7 @@ def _layer(model: Any, where: Callable[[Any], Any] | None) -> GrownLayer:
 
 def _given(model: Any, layer: Any, x: Any) -> Array:
     """What a tapped layer of the model is given, when the model is given `x`."""
-    index = next(i for i, other in enumerate(tapped(model)) if other is layer)
-    key = _key(model, index, x)
-    if key is None:
-        raise SpecError(
-            "The layer has no part in what the model answers.",
-            instead="where=lambda model: …, which selects a layer that is used.",
-        )
-    return key
-
-
-@eqx.filter_jit
-def _key(model: Any, index: int, x: Any) -> Array | None:
-    sinks = sinks_for(model, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x), 1)
-    if sinks[index] is None:
-        return None
-
-    def total(sinks: Any) -> Any:
-        y = jax.vmap(lambda own, x: with_sinks(model, own)(x))(sinks, jax.tree.map(_alone, x))
-        return sum((jnp.sum(a) for a in jax.tree.leaves(y) if eqx.is_inexact_array(a)), 0.0)
-
-    return jax.grad(total)(sinks)[index].key[0]
-
-
-def _alone(x: Array) -> Array:
-    return x[None]
+    return given(model, layer, jax.tree.map(lambda a: jnp.asarray(a)[None], x))[0]
 
 
 def _one_row(x: Array) -> Array:

@@ -93,8 +93,9 @@ def fit(
     - `check`: whether to look at the rates of growing layers first, and warn: see `suggest_rate`.
 
     **Returns:** `Fit`. The columns of its history are `epoch`, `step`, `loss` (the mean of the
-    epoch's steps), `test_loss` and `test_` with the name of each metric, and `atoms`, which all
-    growing buffers hold.
+    epoch's steps), `test_loss` and `test_` with the name of each metric, `atoms`, which all growing
+    buffers hold, and, where masses can be below 0, `guarded`: how many pairs so far met a mass too
+    near to 0 to divide by (see `Normalised`).
 
     **Raises:** `SpecError` for data that cannot be cut into batches, a column of `stop` that there
     is not, and a folder that holds another training.
@@ -253,7 +254,7 @@ def _make_step(
 
 
 def _make_score(loss: Any, metrics: dict[str, Any], batch: int) -> Callable[..., Any]:
-    """One compiled test: its loss, its metrics, and how many atoms there are."""
+    """One compiled test: its loss, its metrics, and what the growing buffers count."""
 
     @eqx.filter_jit
     def score(model: Any, test: Any) -> dict[str, Array]:
@@ -263,9 +264,13 @@ def _make_score(loss: Any, metrics: dict[str, Any], batch: int) -> Callable[...,
             predictions = jax.lax.map(model, inputs, batch_size=batch)
             found["test_loss"] = loss(predictions, *labels)
             found |= {f"test_{name}": f(predictions, *labels) for name, f in metrics.items()}
-        buffers = [a.state for a in growing(model) if isinstance(a.state, BufferState)]
+        layers = [a for a in growing(model) if isinstance(a.state, BufferState)]
+        buffers: list[Any] = [layer.state for layer in layers]
+        guarded: list[Any] = [a.state for a in layers if a.memory.write.has_signed_masses()]
         if buffers:
             found["atoms"] = sum(jnp.sum(state.valid) for state in buffers)
+        if guarded:
+            found["guarded"] = sum(jnp.sum(state.counts.guarded) for state in guarded)
         return found
 
     return score
@@ -283,7 +288,7 @@ def _end_of_epoch(
 ) -> Training:
     epoch, steps = run.epoch + 1, len(run.losses)
     row = {"epoch": epoch, "step": epoch * steps, "loss": float(np.mean(run.losses))}
-    for name in ("test_loss", *(f"test_{metric}" for metric in metrics), "atoms"):
+    for name in ("test_loss", *(f"test_{metric}" for metric in metrics), "atoms", "guarded"):
         if name in scores:
             row[name] = np.asarray(scores[name]).item()
     run = run._replace(epoch=epoch, position=0, rows=[*run.rows, row])

@@ -1,6 +1,6 @@
 """Folding a batch of pairs into a memory: what its pairs would do one after the other, at once."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,8 @@ from ..spec._gate import admissions
 from ..spec._memory import Memory
 from ..spec._write import Recalled, Reweight
 from ..state import AbstractState, BufferState, fade, MatrixState, Token
-from ..state._buffer import Counts
-from ..state._slots import arrival, attempted, insert, reject, select
-from ..state._write import coefficient, recall
+from ..state._slots import arrival, attempted, count_more, insert, reject, select
+from ..state._write import recall
 from ._greedy import decide, Fate, sinks_of
 
 
@@ -33,39 +32,55 @@ def fold(
     - `keys`: the keys, already mapped by the kernel's feature.
     - `errors`: the derivatives of the loss with respect to the answers.
     """
-    values, masses = coefficients(memory, state, keys, errors)
+    batch, is_guarded = atoms_of(memory, state, keys, errors)
     if isinstance(state, MatrixState):
-        after = absorb(memory, fade(memory, state), keys, values, masses)
+        after = absorb(memory, fade(memory, state), batch)
     else:
-        sizes = jnp.sqrt(jnp.sum(errors * errors, -1))
         faded: Any = fade(memory, observed(memory, state, keys))
-        after = take(memory, faded, keys, values, masses, sizes)
+        after = take(memory, faded, batch)
+        if is_guarded is not None:
+            after = count_more(after, guarded=jnp.sum(is_guarded, dtype=jnp.int32))
     return jax.tree.map(lambda x, old: x.astype(old.dtype), _counted(after), state)
 
 
-def coefficients(
+class Atoms(NamedTuple):
+    """The atoms that the pairs of a batch would be, `exp(log_weight) kernel(key, .) (value, mass)`."""
+
+    keys: Float[Array, "batch key"]
+    values: Float[Array, "batch value"]
+    masses: Float[Array, " batch"]
+    log_weights: Float[Array, " batch"]
+    sizes: Float[Array, " batch"]
+    """The norms of their error signals."""
+
+    def rows(self, start: int, stop: int) -> "Atoms":
+        """Some of them."""
+        return Atoms(*(rows[start:stop] for rows in self))
+
+
+def atoms_of(
     memory: Memory, state: AbstractState, keys: Array, errors: Array
-) -> tuple[Array, Array]:
-    """`(c, m)` of every pair: of `-error` for `Hebb`, of `error` itself for `Reweight`."""
-    rule = one_pair(memory.write)
+) -> tuple[Atoms, Bool[Array, " batch"] | None]:
+    """What is written of `-error` by `Hebb`, of `error` itself by `Reweight`; and, where masses can be
+    below 0, which pairs met a mass too near to it."""
+    rule, nothing = one_pair(memory.write), jnp.zeros(len(keys), keys.dtype)
     values = errors if isinstance(rule, Reweight) else -errors
-
-    def one(key: Array, value: Array) -> tuple[Array, Array]:
-        if degree(rule) == 0:
-            nothing = jnp.zeros((), value.dtype)
-            recalled = Recalled(nothing, nothing, nothing)
-        else:
-            recalled = recall(memory, state, key)
-        return coefficient(memory, rule, recalled, Token(key, value))
-
-    return jax.vmap(one)(keys, values)
+    recalled = Recalled(nothing, nothing, nothing)
+    if degree(rule) > 0:
+        recalled = jax.vmap(lambda key: recall(memory, state, key))(keys)
+    made = rule.atoms(memory.kernel, keys, values, recalled)
+    values, masses, logs = jax.tree.map(lambda x: jnp.asarray(x, errors.dtype), made)
+    sizes = jnp.sqrt(jnp.sum(errors * errors, -1))
+    logs = nothing if logs is None else logs
+    return Atoms(keys, values, masses, logs, sizes), recalled.guarded
 
 
-def absorb(memory: Memory, state: Any, keys: Array, values: Array, masses: Array) -> MatrixState:
+def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState:
     """A matrix with every pair of a batch in it, by one matrix product."""
-    features = jax.vmap(memory.kernel.features)(keys)
-    mass = None if state.mass is None else state.mass + features.T @ masses
-    return MatrixState(state.matrix + features.T @ values, mass, state.count)
+    features = jax.vmap(memory.kernel.features)(batch.keys)
+    features = jnp.exp(batch.log_weights)[:, None] * features
+    mass = None if state.mass is None else state.mass + features.T @ batch.masses
+    return MatrixState(state.matrix + features.T @ batch.values, mass, state.count)
 
 
 def observed(memory: Memory, state: BufferState, keys: Array) -> BufferState:
@@ -81,78 +96,57 @@ def observed(memory: Memory, state: BufferState, keys: Array) -> BufferState:
     return state.put(usage=fades[-1] * state.usage + fades[:-1][::-1] @ shares)
 
 
-def take(
-    memory: Memory,
-    state: BufferState,
-    keys: Array,
-    values: Array,
-    masses: Array,
-    sizes: Array,
-) -> BufferState:
-    """The buffer after a batch of pairs; `sizes` are the norms of their error signals.
+def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
+    """The buffer after a batch of pairs.
 
     Where nobody is evicted, or whoever is oldest is and is lost, the fate of all pairs is known
     ahead, and what they change is scattered at once. Otherwise they are taken one by one.
     """
-    batch = (keys, values, masses, sizes)
+    keys, sizes = batch.keys, batch.sizes
     capacity, slots = memory.capacity, len(state.log_weight)
     free = slots - jnp.sum(state.valid, dtype=jnp.int32)
     if not isinstance(capacity, Budget | Window):
-        return scatter(memory, state, *batch[:3], decide(memory, state, keys, sizes, free))
+        return scatter(memory, state, batch, decide(memory, state, keys, sizes, free))
     evict = Oldest() if isinstance(capacity, Window) else capacity.evict
     merge = Drop() if isinstance(capacity, Window) else capacity.merge
     count = jnp.asarray(len(keys), jnp.int32)
     if isinstance(evict, Oldest) and isinstance(merge, Drop):
         turn = slots - sinks_of(memory)  # more than this would evict each other
         for start in range(0, len(keys), turn):
-            part = tuple(rows[start : start + turn] for rows in batch)
-            fate = decide(memory, state, part[0], part[3], count)
-            state = scatter(memory, state, part[0], part[1], part[2], fate)
+            part = batch.rows(start, start + turn)
+            fate = decide(memory, state, part.keys, part.sizes, count)
+            state = scatter(memory, state, part, fate)
         return state
     if admissions(memory.gate) and not isinstance(merge, Drop | AddToNearest):
-        return one_by_one(memory, state, *batch)
+        return one_by_one(memory, state, batch)
     room = free - int(isinstance(evict, LeaveOneOut))
     fate = decide(memory, state, keys, sizes, count)
     fits = jnp.sum(fate.inserted(slots), dtype=jnp.int32) <= room
     return jax.lax.cond(
         fits,
-        lambda: scatter(memory, state, *batch[:3], fate),
-        lambda: one_by_one(memory, state, *batch),
+        lambda: scatter(memory, state, batch, fate),
+        lambda: one_by_one(memory, state, batch),
     )
 
 
-def one_by_one(
-    memory: Memory,
-    state: BufferState,
-    keys: Array,
-    values: Array,
-    masses: Array,
-    sizes: Array,
-) -> BufferState:
+def one_by_one(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
     """The buffer after a batch of pairs, taken in order: the definition, for every capacity."""
 
-    def body(state: BufferState, pair: tuple[Array, ...]) -> tuple[BufferState, None]:
-        key, value, mass, size = pair
+    def body(state: BufferState, pair: Atoms) -> tuple[BufferState, None]:
+        key, value, mass, log_weight, size = pair
         seen = arrival(memory, state, Token(key, value))._replace(surprise=size)
         admitted = jnp.asarray(True)
         for gate in admissions(memory.gate):
             admitted = admitted & gate.admits(seen)
         state = attempted(state)
-        weight = jnp.zeros((), state.log_weight.dtype)
-        inserted = insert(memory, state, key, value, mass, weight)
-        return select(admitted, inserted, reject(memory, state, key, value, mass)), None
+        inserted = insert(memory, state, key, value, mass, log_weight)
+        rejected = reject(memory, state, key, value, mass, log_weight)
+        return select(admitted, inserted, rejected), None
 
-    return jax.lax.scan(body, state, (keys, values, masses, sizes))[0]
+    return jax.lax.scan(body, state, batch)[0]
 
 
-def scatter(
-    memory: Memory,
-    state: BufferState,
-    keys: Array,
-    values: Array,
-    masses: Array,
-    fate: Fate,
-) -> BufferState:
+def scatter(memory: Memory, state: BufferState, batch: Atoms, fate: Fate) -> BufferState:
     """The buffer with the atoms of a batch in the slots that were decided, the rest merged."""
     slots = len(state.log_weight)
     inserted = fate.inserted(slots)
@@ -164,49 +158,47 @@ def scatter(
 
     births = state.counts.admitted + fate.rank
     state = state.put(
-        keys=put(state.keys, keys),
-        values=put(state.values, values),
-        masses=None if state.masses is None else put(state.masses, masses),
-        log_weight=put(state.log_weight, 0),
+        keys=put(state.keys, batch.keys),
+        values=put(state.values, batch.values),
+        masses=None if state.masses is None else put(state.masses, batch.masses),
+        log_weight=put(state.log_weight, batch.log_weights),
         birth=put(state.birth, births),
         usage=put(state.usage, 1),
     )
-    merged = jnp.zeros(len(keys), bool)
+    merged = jnp.zeros(len(batch.keys), bool)
     capacity = memory.capacity
     if isinstance(capacity, Budget) and isinstance(capacity.merge, AddToNearest):
         merged = fate.neighbour < slots
-        state = _add(state, values, masses, fate.neighbour)
-    counts, one = state.counts, jnp.int32
-    total_merged = jnp.sum(merged, dtype=one)
-    return state.put(
-        counts=Counts(
-            attempted=counts.attempted + len(keys),
-            admitted=counts.admitted + count,
-            merged=counts.merged + total_merged,
-            evicted=counts.evicted + jnp.maximum(count - free, 0),
-            dropped=counts.dropped + (len(keys) - count - total_merged),
-        )
+        state = _add(state, batch, fate.neighbour)
+    total_merged = jnp.sum(merged, dtype=jnp.int32)
+    return count_more(
+        state,
+        attempted=len(batch.keys),
+        admitted=count,
+        merged=total_merged,
+        evicted=jnp.maximum(count - free, 0),
+        dropped=len(batch.keys) - count - total_merged,
     )
 
 
-def _add(state: BufferState, values: Array, masses: Array, slot: Array) -> BufferState:
-    """Adds coefficients to stored atoms; the weights of those that change are folded in."""
-
-    def summed(old: Array, new: Array) -> Array:
-        return jnp.zeros_like(old).at[slot].add(new.astype(old.dtype), mode="drop")
-
+def _add(state: BufferState, batch: Atoms, slot: Array) -> BufferState:
+    """Adds coefficients to stored atoms; each that changes gets the largest of the weights."""
     changes: Bool[Array, " slots"] = jnp.zeros_like(state.valid).at[slot].set(True, mode="drop")
-    weight = jnp.exp(jnp.where(changes, state.log_weight, 0))
-    total = weight[:, None] * jnp.where(changes[:, None], state.values, 0)
-    total = total + summed(state.values, values)
-    mass = state.masses
-    if mass is not None:
-        whole = weight * jnp.where(changes, mass, 0) + summed(mass, masses)
-        mass = jnp.where(changes, whole, mass)
+    logs = batch.log_weights.astype(state.log_weight.dtype)
+    peak = state.log_weight.at[slot].max(logs, mode="drop")
+    old = jnp.exp(jnp.where(changes, state.log_weight - peak, 0))
+    new = jnp.exp(logs - peak.at[slot].get(mode="fill", fill_value=jnp.inf))
+
+    def summed(held: Array, more: Array) -> Array:
+        more = jnp.zeros_like(held).at[slot].add(more.astype(held.dtype), mode="drop")
+        wide = (...,) + (None,) * (held.ndim - 1)
+        return jnp.where(changes[wide], old[wide] * held + more, held)
+
+    masses = state.masses
     return state.put(
-        values=jnp.where(changes[:, None], total, state.values),
-        masses=mass,
-        log_weight=jnp.where(changes, 0, state.log_weight),
+        values=summed(state.values, new[:, None] * batch.values),
+        masses=None if masses is None else summed(masses, new * batch.masses),
+        log_weight=peak,
     )
 
 

@@ -71,12 +71,15 @@ def tangent(layer: GrownLayer, keys: Float[Array, "batch *layer_and_row key"]) -
 def _of_one(layer: GrownLayer, keys: Array) -> Tangent:
     memory, key_map = layer.grounded()
     rows = key_map(keys.reshape(-1, keys.shape[-1]).astype(layer.dtype))
-    gram = memory.kernel.pairs(rows, rows)
     write = memory.write
     if not isinstance(write, Reweight):
+        gram = memory.kernel.pairs(rows, rows)
         return Tangent(gram * jnp.asarray(memory.read.core().scale, gram.dtype), None)
     found = jax.vmap(lambda key: recall(memory, layer.state, key))(rows)
-    gram = gram / (found.mass[:, None] * found.mass[None, :])
+    logs, sign = found.log_mass, jnp.where(found.mass < 0, -1.0, 1.0).astype(rows.dtype)
+    scale = 2 * jnp.mean(logs) if write.scale_free else 0.0
+    gram = jnp.exp(memory.kernel.log_pairs(rows, rows) - logs[:, None] - logs[None, :] + scale)
+    gram = gram * sign[:, None] * sign[None, :]
     spread = jnp.asarray(write.spread, gram.dtype)
     answers = None if write.negative == "frozen" else found.answer / jnp.sqrt(spread)
     return Tangent(gram * spread, answers)

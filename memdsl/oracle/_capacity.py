@@ -20,17 +20,8 @@ from ..spec._capacity import (
 from ..spec._gate import admissions, Arrival
 from ..spec._memory import Memory
 from ..spec._write import Ridge
-from ._function import (
-    Atom,
-    evaluate,
-    Function,
-    new_atom,
-    one,
-    plain,
-    solved,
-    undefined,
-    weight,
-)
+from ._evaluate import evaluate, solved
+from ._function import Atom, Function, one, plain, undefined, weight
 
 
 def admits(memory: Memory, function: Function, asked: Function, key: Any, value: Any) -> bool:
@@ -53,12 +44,9 @@ def admits(memory: Memory, function: Function, asked: Function, key: Any, value:
     return all(bool(gate.admits(jax.lax.stop_gradient(arrival))) for gate in gates)
 
 
-def offer(
-    memory: Memory, function: Function, key: Any, value: Any, mass: Any, *, admitted: bool
-) -> Function:
-    """The function after `kernel(key, .) (value, mass)` was offered to it."""
+def offer(memory: Memory, function: Function, atom: Atom, *, admitted: bool) -> Function:
+    """The function after an atom was offered to it."""
     capacity = memory.capacity
-    atom = new_atom(memory, function, key, value, mass)
     if not admitted:
         return merged(memory, function, atom) if isinstance(capacity, Budget) else function
     after = function.put(born=function.born + 1)
@@ -103,9 +91,8 @@ def merged(memory: Memory, function: Function, gone: Atom) -> Function:
         shares = list(jnp.linalg.solve(gram, jnp.stack(similar)))
     else:
         raise undefined(merge)
-    now = jnp.exp(gone.log_weight)
     moved = [
-        atom.moved(share * now * gone.value, share * now * gone.mass).put(
+        atom.moved(share * gone.value, share * gone.mass, gone.log_weight).put(
             momentum=atom.momentum + share * gone.momentum
         )
         if plain(share) != 0

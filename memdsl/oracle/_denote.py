@@ -58,13 +58,15 @@ def denote(
       float32) (t + 1) < size`, and is merged where it does not.
     - `LeastUsed` is told of every query once the token is written, even if it was answered before:
       the share of each stored atom in sum |w kernel|, whether or not `TopK` lets it answer.
-    - Momentum is a second coefficient of every atom: it leaves and merges with its atom. What is
-      added to an atom later (a merge, momentum, a window) takes its weight into its coefficient
-      first: its weight is 1 again, for `TopK`, `LeastUsed` and `Delta(on="atoms")`.
+    - Momentum is a second coefficient of every atom: it leaves and merges with its atom. An atom to
+      which another is added later (a merge, momentum, a window) has the larger of the two weights
+      from then on, for `TopK`, `LeastUsed` and `Delta(on="atoms")`; what is new weighs 1.
+    - An atom of `Reweight` has the weight 1 / |D| (|D| with `scale_free`) from its start on.
     - `Delta(remove="own")` writes two atoms, (k, 1 mass) and then (remove key, 0 mass); its step is
       that of k.
-    - `Reweight(negative="damped")` is `exact` here: damping is one factor for a batch of pairs, and a
-      token writes one pair.
+    - `Reweight(negative="damped")` is damped for a batch of one pair: the mass at its own key keeps
+      at least `kept_mass` of what it was. Where masses can be below 0, a read and a recall divide by
+      no less than a thousandth of the sum of the sizes of all masses, the prior's included.
     - `Every(n, memory)` counts tokens that are not masked, from the last start on, and so does `Level`:
       the pairs of other levels are not written, and the memory fades all the same. A token that is not
       written reads at the place of the latest one that was.

@@ -9,20 +9,8 @@ from ..spec._read import bonus_of, Normalised
 from ..spec._write import AbstractWrite, Delta, Descent, Ridge
 from . import _parameters
 from ._capacity import admits, offer
-from ._function import (
-    Atom,
-    evaluate,
-    faded,
-    Function,
-    moves_old_atoms,
-    nearest,
-    new_atom,
-    one,
-    ratio,
-    relative,
-    sums,
-    weight,
-)
+from ._evaluate import division, evaluate, nearest, ratio
+from ._function import Atom, faded, Function, moves_old_atoms, new_atom, one, weight
 from ._parameters import is_point, Point, start
 
 
@@ -99,8 +87,8 @@ def read(memory: Memory, function: Function, query: Any, own: Pair | None = None
         by_channel = jnp.ndim(bonus) > 0
         key, share = (bonus * own.key, 1.0) if by_channel else (own.key, bonus)
         atoms = (*atoms, new_atom(memory, function, key, share * own.value, share))
-    value, mass, shift = sums(memory, function, atoms, query, core.prior)
-    return ratio(core.scale * value, core.scale * mass + relative(core.prior, shift))
+    value, mass, _ = division(memory, function, atoms, query, core.prior, core.scale)
+    return ratio(value, mass)
 
 
 def backwards(memory: Memory, function: Function, query: Any) -> Any:
@@ -134,24 +122,27 @@ def written(memory: Memory, function: Function, before: Function, pair: Pair) ->
     key, value = pair.key, pair.value
     admitted = admits(memory, function, asked, key, value)
 
-    def take(function: Function, key: Any, value: Any, mass: Any) -> Function:
-        return offer(memory, function, key, value, mass, admitted=admitted)
+    def take(
+        function: Function, key: Any, value: Any, mass: Any, log_weight: Any = None
+    ) -> Function:
+        weight = 0.0 if log_weight is None else log_weight
+        atom = new_atom(memory, function, key, value, mass, weight)
+        return offer(memory, function, atom, admitted=admitted)
 
     if isinstance(write, Ridge):
         return take(function, key, value, write.rate)
     if moves_old_atoms(write):
         return _descended(memory, take, function, asked, pair)
-    norm = memory.kernel(key, key)
     if not isinstance(write, Delta):
         recalled = evaluate(memory, asked, key)
-        return take(function, key, *write.coefficient(value, recalled, norm))
+        return take(function, key, *write.atom(memory.kernel, key, value, recalled))
     erase_key = write.erase_key(pair.erase_key if write.erase == "own" else key)
     recalled = evaluate(memory, asked, erase_key).answer
     if write.on == "atoms":
         if admitted:
             function = take(function, key, jnp.zeros_like(value), 1.0)
         return _spread(memory, write, function, key, write.target(value) - recalled)
-    step = write.step(norm)
+    step = write.step(memory.kernel(key, key))
     if write.remove == "key":
         return take(function, key, step * (write.target(value) - recalled), 1.0)
     function = take(function, key, step * write.target(value), 1.0)

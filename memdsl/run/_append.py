@@ -100,4 +100,5 @@ def _counts(
         merged=counts.merged,
         evicted=counts.evicted + (overflow if bounded else none),
         dropped=counts.dropped + (none if bounded else overflow),
+        guarded=counts.guarded,
     )

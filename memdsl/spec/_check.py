@@ -149,6 +149,8 @@ def _what_keeps_atoms(m: Memory) -> tuple[str, str] | None:
         return "write", 'Delta(on="atoms")'
     if isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel):
         return "write", repr(write.solver)
+    if write.has_signed_masses():
+        return "write", f"{type(write).__name__} with masses below 0"
     if m.read.top() is not None:
         return "read", m.read.choosing()
     if isinstance(m.read.core(), LocalLinear):

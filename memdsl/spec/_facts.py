@@ -98,6 +98,7 @@ def needs_atoms(memory: Memory) -> bool:
     write = memory.write
     on_atoms = isinstance(write, Delta) and write.on == "atoms"
     on_pairs = isinstance(write, Ridge) and isinstance(write.solver, GaussSeidel)
+    guarded = one_pair(write).has_signed_masses()  # by the size of every mass
     return (
         not is_finite(memory.kernel)
         or (moves_keys(memory) and not compares_by_dot(memory.kernel))
@@ -107,6 +108,7 @@ def needs_atoms(memory: Memory) -> bool:
         or isinstance(memory.read.core(), LocalLinear)
         or on_atoms
         or on_pairs
+        or guarded
     )
 
 

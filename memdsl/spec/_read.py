@@ -72,6 +72,9 @@ class Normalised(AbstractRead):
     - `prior`: at least 0: the mass of an atom with value 0 that is always there. 1e-10 guards a
         division, `exp(s)` is an attention sink, 1 makes an empty memory answer 0.
 
+    Where a write makes masses below 0 (see `Reweight`), the mass is taken to be no nearer to 0 than a
+    thousandth of the sum of the sizes of all masses.
+
     **Raises:** `SpecError` where an argument is out of range; and with a kernel that can be
     negative.
 
@@ -223,6 +226,8 @@ class Before(AbstractRead):
 
 class TopK(AbstractRead):
     """`read` of only the `count` atoms with the largest weight `w_i kernel(k_i, q)`, w the decays.
+
+    (Of a `Reweight` memory, w is also the 1 / D with which its atoms come.)
 
     What a write recalls is of all atoms. Of equals, those in the lowest slots are read. No gradient
     flows through the choice.

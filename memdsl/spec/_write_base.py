@@ -7,7 +7,10 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple, TYPE_CHECKING
 
+import jax
+
 from ._base import Spec
+from ._kernel_base import AbstractKernel
 from ._number import number
 
 
@@ -24,6 +27,10 @@ class Recalled(NamedTuple):
     value: Any
     mass: Any
     answer: Any
+    log_mass: Any = None
+    """The logarithm of |D|, which is finite where D itself is not."""
+    guarded: Any = None
+    """Where masses can be below 0, whether D was too near to 0, so that it was kept away from it."""
 
 
 class AbstractWrite(Spec):
@@ -56,6 +63,22 @@ class AbstractWrite(Spec):
     @abstractmethod
     def coefficient(self, value: Any, recalled: Recalled, norm: Any) -> tuple[Any, Any]:
         """`(c, m)` of a pair, given what was recalled at its key and `norm = kernel(k, k)`."""
+
+    def atom(
+        self, kernel: AbstractKernel, key: Any, value: Any, recalled: Recalled
+    ) -> tuple[Any, Any, Any]:
+        """`(c, m, log_weight)` of a pair, the atom `exp(log_weight) (c, m)`; `None` for a weight of 1."""
+        return *self.coefficient(value, recalled, kernel(key, key)), None
+
+    def atoms(
+        self, kernel: AbstractKernel, keys: Any, values: Any, recalled: Recalled
+    ) -> tuple[Any, Any, Any]:
+        """`atom` of every pair of a batch, all of one function, with one row a pair."""
+        return jax.vmap(lambda *pair: self.atom(kernel, *pair))(keys, values, recalled)
+
+    def has_signed_masses(self) -> bool:
+        """Whether m can be below 0, so that the masses of a normalised read can add up to 0."""
+        return False
 
     def get_degree(self) -> float:
         """0 additive, 1 affine in what is recalled, `inf` otherwise."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..spec._gate import (
     Decay,
@@ -22,9 +22,17 @@ from ..spec._gate import (
     Simplex,
     ValueDecay,
 )
+from ..spec._guard import guarded
 from ..spec._memory import Leaf
 from ..spec._number import log_of
-from ..spec._read import AbstractRead, Backwards, bonus_of, Evaluate
+from ..spec._read import (
+    AbstractRead,
+    Backwards,
+    bonus_of,
+    Evaluate,
+    LocalLinear,
+    Normalised,
+)
 
 
 class Pair(NamedTuple):
@@ -33,6 +41,8 @@ class Pair(NamedTuple):
     value: Float[Array, " value"]
     mass: Float[Array, ""] | None
     log_scale: Float[Array, ""] | None = None
+    size: Float[Array, ""] | None = None
+    """The sum of the sizes of all masses, where they can be below 0."""
 
 
 class Token(NamedTuple):
@@ -109,20 +119,42 @@ def answer(read: AbstractRead, pair: Pair, *, scaled: bool = True) -> Array:
     if isinstance(core, Evaluate):
         value = scale * pair.value
         return value if pair.log_scale is None else value * jnp.exp(pair.log_scale)
-    mass, prior, top = pair.mass, core.prior, pair.log_scale
-    if mass is None:
-        raise TypeError("a normalised read of a state without mass")
-    has_prior = not (isinstance(prior, int | float) and prior == 0)
-    value, mass = scale * pair.value, scale * mass
-    if has_prior and top is None:
-        mass = mass + prior
-    elif has_prior and top is not None:
-        log_prior = jnp.log(jnp.asarray(prior, mass.dtype))
-        peak = jax.lax.stop_gradient(jnp.maximum(top, log_prior))
-        value, mass = value * jnp.exp(top - peak), mass * jnp.exp(top - peak)
-        mass = mass + jnp.exp(log_prior - peak)
+    value, mass, *_ = divided(core, pair, scale)
     empty = mass == 0
     return jnp.where(empty, 0, value / jnp.where(empty, 1, mass))
+
+
+class Divided(NamedTuple):
+    """The two sides of a division, both still to be multiplied by `exp(log_scale)`."""
+
+    value: Float[Array, " value"]
+    mass: Float[Array, ""]
+    log_scale: Float[Array, ""] | None
+    guarded: Bool[Array, ""] | None = None
+    """Where masses can be below 0, whether the sum of them was too near to it."""
+
+
+def divided(core: Normalised | LocalLinear, pair: Pair, scale: Any = 1.0) -> Divided:
+    """`scale N` and `scale D + prior`, the latter kept away from 0 where masses can be below 0."""
+    mass, size, prior, top = pair.mass, pair.size, core.prior, pair.log_scale
+    if mass is None:
+        raise TypeError("a normalised read of a state without mass")
+    value, mass = scale * pair.value, scale * mass
+    size = None if size is None else scale * size
+    if not (isinstance(prior, int | float) and prior == 0):
+        if top is not None:
+            log_prior = jnp.log(jnp.asarray(prior, mass.dtype))
+            peak = jax.lax.stop_gradient(jnp.maximum(top, log_prior))
+            shrink, top = jnp.exp(top - peak), peak
+            prior = jnp.maximum(jnp.exp(log_prior - peak), jnp.finfo(mass.dtype).tiny)
+            value, mass = value * shrink, mass * shrink
+            size = None if size is None else size * shrink
+        mass = mass + prior
+        size = None if size is None else size + prior
+    if size is None:
+        return Divided(value, mass, top)
+    far = guarded(mass, size)
+    return Divided(value, far, top, far != mass)
 
 
 def with_own(
@@ -135,7 +167,7 @@ def with_own(
         return pair
     bonus = jnp.asarray(bonus, own.value.dtype)
     share = bonus if there is None else jnp.where(there, bonus, 0)
-    value, mass, top = pair
+    value, mass, top, size = pair
     if top is None:
         by_channel = bonus.ndim > 0
         weight = (share * own.key) @ query if by_channel else share * memory.kernel(own.key, query)
@@ -147,8 +179,10 @@ def with_own(
         peak = jax.lax.stop_gradient(jnp.where(peak > -jnp.inf, peak, 0))
         left = jnp.exp(jnp.where(nothing, 0, top - peak))
         value, mass = left * value, None if mass is None else left * mass
+        size = None if size is None else left * size
         weight, top = share * jnp.exp(jnp.where(share > 0, log, peak) - peak), peak
-    return Pair(value + weight * own.value, None if mass is None else mass + weight, top)
+    mass, size = (None if total is None else total + weight for total in (mass, size))
+    return Pair(value + weight * own.value, mass, top, size)
 
 
 def read(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..spec._facts import is_solved
+from ..spec._facts import is_solved, one_pair
 from ..spec._memory import Memory
 from ..spec._read import LocalLinear, ranked_by
 from ..spec._read_blocks import blocks_of
@@ -30,6 +30,8 @@ class Counts(eqx.Module):
     merged: Int[Array, ""]
     evicted: Int[Array, ""]
     dropped: Int[Array, ""]
+    guarded: Int[Array, ""]
+    """How many pairs met a mass that was too near to 0 to divide by; see `Normalised`."""
 
 
 class BufferState(AbstractState):
@@ -125,13 +127,16 @@ class BufferState(AbstractState):
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
         keys, values, masses = self.safe()
         mass = None if masses is None else weights @ masses
+        size = None
+        if masses is not None and one_pair(memory.write).has_signed_masses():
+            size = weights @ jnp.abs(masses)
         core = memory.read.core()
         if isinstance(core, LocalLinear) and masses is not None:
             feature = jax.vmap(unpulled(memory.kernel)[1])
             ridge = jnp.asarray(core.ridge, keys.dtype)
             around = feature(keys), feature(query[None, :])[0]
             weights = tilted(weights, masses, *around, ridge, log_scale)
-        return Pair(weights @ values, mass, log_scale)
+        return Pair(weights @ values, mass, log_scale, size)
 
     def ranked(self, memory: Memory, query: Array, weights: Array) -> Array:
         """By how much each atom is one of the nearest; empty slots are the last."""

@@ -89,5 +89,5 @@ def _buffer(memory: Memory, count: int, key_size: int, width: int, dtype: Any) -
         count=zero,
         origin=zero,
         began=zero,
-        counts=Counts(zero, zero, zero, zero, zero),
+        counts=Counts(**{name: zero for name in Counts.__dataclass_fields__}),
     )

@@ -81,7 +81,7 @@ def insert(
     if not isinstance(capacity, Budget | Window):
         slot = jnp.argmin(state.valid)  # the first free one
         written = _put(state, slot, key, value, mass, log_weight)
-        return select(full, _count(state, dropped=1), written)
+        return select(full, count_more(state, dropped=1), written)
     evict = capacity.evict if isinstance(capacity, Budget) else Oldest(sinks=capacity.sinks)
     merge = capacity.merge if isinstance(capacity, Budget) else Drop()
     if isinstance(evict, LeaveOneOut):
@@ -95,25 +95,41 @@ def insert(
         seen = (_turn(state) + 1).astype(jnp.float32)
         enters = ~full | (draw * seen < len(state.valid))
         made = _make_room(memory, state, evict, merge, columns)
-        return select(enters, _put(*made, key, value, mass, log_weight), _count(state, dropped=1))
+        return select(
+            enters, _put(*made, key, value, mass, log_weight), count_more(state, dropped=1)
+        )
     made = _make_room(memory, state, evict, merge, columns)
     return _put(*made, key, value, mass, log_weight)
 
 
 def reject(
-    memory: Memory, state: BufferState, key: Array, value: Array, mass: Array
+    memory: Memory,
+    state: BufferState,
+    key: Array,
+    value: Array,
+    mass: Array,
+    log_weight: Array,
 ) -> BufferState:
     """The buffer after a pair that was not admitted: dropped, or merged into what is stored."""
     merge = memory.capacity.merge if isinstance(memory.capacity, Budget) else Drop()
-    return merged(memory, state, merge, key, value, mass)
+    return merged(memory, state, merge, key, value, mass, log_weight)
 
 
 def merged(
-    memory: Memory, state: BufferState, merge: AbstractMerge, key: Array, value: Array, mass: Array
+    memory: Memory,
+    state: BufferState,
+    merge: AbstractMerge,
+    key: Array,
+    value: Array,
+    mass: Array,
+    log_weight: Array,
 ) -> BufferState:
-    """The buffer with `kernel(key, .) (value, mass)` put on the atoms that are stored."""
+    """The buffer with `exp(log_weight) kernel(key, .) (value, mass)` put on the atoms that are stored.
+
+    An atom that changes has the larger of the two weights after it, so that no sum is out of range.
+    """
     if isinstance(merge, Drop):
-        return _count(state, dropped=1)
+        return count_more(state, dropped=1)
     keys, values, masses = state.safe()
     valid = state.valid
     if isinstance(merge, AddToNearest):
@@ -126,17 +142,18 @@ def merged(
         share = solve(gram, similar, Cholesky())
     else:
         raise TypeError(f"no rule for {merge!r}")
-    # weights are folded into the atoms that change, so that nothing is divided by a small one
     changes = valid & (share != 0)
-    weight = jnp.exp(jnp.where(valid, state.log_weight, 0))
-    new_values = weight[:, None] * values + share[:, None] * value[None, :]
+    peak = jax.lax.stop_gradient(jnp.maximum(state.log_weight, log_weight))
+    old = jnp.exp(jnp.where(changes, state.log_weight - peak, 0))
+    new = share * jnp.exp(jnp.where(changes, log_weight - peak, 0))
+    new_values = old[:, None] * values + new[:, None] * value[None, :]
     out = state.put(
         values=jnp.where(changes[:, None], new_values, state.values),
-        log_weight=jnp.where(changes, 0, state.log_weight),
+        log_weight=jnp.where(changes, peak, state.log_weight),
     )
     if masses is not None and state.masses is not None:
-        out = out.put(masses=jnp.where(changes, weight * masses + share * mass, state.masses))
-    return select(jnp.any(valid), _count(out, merged=1), _count(state, dropped=1))
+        out = out.put(masses=jnp.where(changes, old * masses + new * mass, state.masses))
+    return select(jnp.any(valid), count_more(out, merged=1), count_more(state, dropped=1))
 
 
 def _make_room(
@@ -151,13 +168,13 @@ def _make_room(
 
 
 def _evict(memory: Memory, state: BufferState, slot: Array, merge: AbstractMerge) -> BufferState:
-    weight = jnp.exp(state.log_weight[slot])
-    mass = jnp.zeros_like(weight) if state.masses is None else state.masses[slot]
+    log_weight = state.log_weight[slot]
+    mass = jnp.zeros_like(log_weight) if state.masses is None else state.masses[slot]
     key, value = state.keys[slot], state.values[slot]
-    without = _count(state, evicted=1).put(log_weight=state.log_weight.at[slot].set(-jnp.inf))
+    without = count_more(state, evicted=1).put(log_weight=state.log_weight.at[slot].set(-jnp.inf))
     if isinstance(merge, Drop):
         return without
-    return merged(memory, without, merge, key, weight * value, weight * mass)
+    return merged(memory, without, merge, key, value, mass, log_weight)
 
 
 def _evict_lowest(
@@ -209,7 +226,7 @@ def _put(
     state: BufferState, slot: Array, key: Array, value: Array, mass: Array, log_weight: Array
 ) -> BufferState:
     masses = state.masses
-    return _count(state, admitted=1).put(
+    return count_more(state, admitted=1).put(
         keys=state.keys.at[slot].set(key.astype(state.keys.dtype)),
         values=state.values.at[slot].set(value.astype(state.values.dtype)),
         masses=None if masses is None else masses.at[slot].set(jnp.asarray(mass, masses.dtype)),
@@ -219,7 +236,8 @@ def _put(
     )
 
 
-def _count(state: BufferState, **more: int) -> BufferState:
+def count_more(state: BufferState, **more: Any) -> BufferState:
+    """The buffer with more of some of its counts."""
     counts = state.counts
     names = counts.__dataclass_fields__
     return state.put(counts=type(counts)(**{n: getattr(counts, n) + more.get(n, 0) for n in names}))
@@ -227,7 +245,7 @@ def _count(state: BufferState, **more: int) -> BufferState:
 
 def attempted(state: BufferState) -> BufferState:
     """The buffer, having been offered one more pair."""
-    return _count(state, attempted=1)
+    return count_more(state, attempted=1)
 
 
 def observe(memory: Memory, state: BufferState, query: Array) -> BufferState:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -9,10 +10,10 @@ from ..spec._facts import is_solved, one_pair
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._read import Evaluate
 from ..spec._write import AbstractWrite, Delta, Recalled
-from ._base import AbstractState, answer, fade, Pair, Token
+from ._base import AbstractState, answer, divided, fade, Pair, Token
 from ._buffer import BufferState
 from ._descent import DescentState, write_descent
-from ._slots import admits, attempted, insert, reject, select
+from ._slots import admits, attempted, count_more, insert, reject, select
 
 
 def write(memory: Leaf, state: AbstractState, token: Token) -> AbstractState:
@@ -41,8 +42,10 @@ def write_pair(
         recalled = recall(memory, asked, rule.erase_key(_erase_key(rule, token)))
     else:
         recalled = recall(memory, asked, token.key)
-    value, mass = coefficient(memory, rule, recalled, token)
-    return _take(memory, state, token, value, mass)
+    value, mass, log_weight = coefficient(memory, rule, recalled, token)
+    if recalled.guarded is not None and isinstance(state, BufferState):
+        state = count_more(state, guarded=recalled.guarded.astype(jnp.int32))
+    return _take(memory, state, token, value, mass, log_weight)
 
 
 def _erase_key(rule: Delta, token: Token) -> Array:
@@ -54,23 +57,21 @@ def _erase_key(rule: Delta, token: Token) -> Array:
 def recall(memory: Memory, state: AbstractState, key: Array) -> Recalled:
     """What a write sees of the memory at a key."""
     pair: Pair = state.evaluate(memory, key)
-    mass = pair.mass
-    if mass is not None and pair.log_scale is not None:
-        mass = mass * jnp.exp(pair.log_scale)
-    core = memory.read.core()
-    if mass is not None and not isinstance(core, Evaluate):
-        mass = mass + jnp.asarray(core.prior, mass.dtype)
-    return Recalled(pair.value, mass, answer(memory.read, pair, scaled=False))
+    core, found = memory.read.core(), answer(memory.read, pair, scaled=False)
+    if isinstance(core, Evaluate):
+        return Recalled(pair.value, pair.mass, found)
+    _, mass, top, guarded = divided(core, pair)
+    top = jnp.zeros_like(mass) if top is None else top
+    log_mass = jnp.log(jnp.abs(jnp.where(mass == 0, 1, mass))) + top
+    return Recalled(pair.value, mass * jnp.exp(top), found, log_mass, guarded)
 
 
 def coefficient(
     memory: Memory, rule: AbstractWrite, recalled: Recalled, token: Token
-) -> tuple[Array, Array]:
-    """`(c, m)` of a token, as arrays of the dtype of its value."""
-    norm = memory.kernel(token.key, token.key)
-    value, mass = rule.coefficient(token.value, recalled, norm)
-    dtype = token.value.dtype
-    return jnp.asarray(value, dtype), jnp.asarray(mass, dtype)
+) -> tuple[Array, Array, Array | None]:
+    """`(c, m, log_weight)` of a token, as arrays of the dtype of its value."""
+    made = rule.atom(memory.kernel, token.key, token.value, recalled)
+    return jax.tree.map(lambda x: jnp.asarray(x, token.value.dtype), made)
 
 
 def _take(
@@ -83,12 +84,13 @@ def _take(
 ) -> AbstractState:
     """Absorbs a coefficient, if the gate admits it and where the capacity puts it."""
     if not isinstance(state, BufferState):
-        return state.absorb(memory, token.key, value, mass)
+        weight = 1.0 if log_weight is None else jnp.exp(log_weight)
+        return state.absorb(memory, token.key, weight * value, weight * mass)
     log_weight = jnp.zeros_like(state.log_weight, shape=()) if log_weight is None else log_weight
     admitted = admits(memory, state, token)
     state = attempted(state)
     inserted = insert(memory, state, token.key, value, mass, log_weight)
-    rejected = reject(memory, state, token.key, value, mass)
+    rejected = reject(memory, state, token.key, value, mass, log_weight)
     return select(admitted, inserted, rejected)
 
 

@@ -307,6 +307,8 @@ def _mass(memory: Any, keys: Any, signals: Any, query: Any) -> float:
         n = sum((w * kernel(key, k) for key, w, _ in atoms), jnp.zeros(VALUE))
         d = prior + sum(m * kernel(key, k) for key, _, m in atoms)
         mass = 0.0 if memory.write.negative == "frozen" else g @ (n / d) / d
+        if memory.write.negative == "damped":  # 0.9 of d stays
+            mass = max(mass, -0.1 * d / kernel(k, k))
         atoms.append((k, -spread * g / d, mass))
     return float(prior + sum(m * kernel(key, query) for key, _, m in atoms))
 

@@ -8,7 +8,6 @@ import optax
 
 import memdsl as md
 from tests.properties._growth import (
-    BACKWARD,
     build,
     draw,
     gaussian,
@@ -57,34 +56,6 @@ def b3a() -> float:
     rates = md.grow.suggest_rate(half_square, model, x, y, tolerance=1e-14, iterations=5000)
     exact = 20 / np.linalg.eigvalsh(gaussian(x, x, 0.7))[-1]
     return abs((rates.bound[0] or 0.0) / exact - 1)
-
-
-@check("C3", "a reweighted batch lowers the loss by kernel (spread <g, g> + <g, s> <g, s>)", 1e-7)
-def c3() -> float:
-    write = md.Reweight(md.Knob(0.3), spread=1.7, negative="exact")
-    read = md.Normalised(prior=1.0)
-    memory = md.Memory(md.Exp(0.5 * md.Dot()), write, capacity=md.Budget(20), read=read)
-    model, x, y = build(layer(memory, 2, "normal"), 3), draw(1, 6, 3), draw(2, 6, 2)
-    model = train(train(model, draw(3, 4, 3), draw(4, 4, 2)), draw(5, 4, 3), draw(6, 4, 2))
-    _, _, pairs = BACKWARD(half_square, model, x, y)
-
-    @eqx.filter_jit
-    def loss_after(rate):
-        moved = eqx.tree_at(lambda m: m.numbers["write.rate"], model, (rate,))
-        return half_square(jax.vmap(md.grow.write(moved, pairs))(x), y)
-
-    step = 1e-4
-    slope = (loss_after(jnp.asarray(step)) - loss_after(jnp.asarray(-step))) / (2 * step)
-    g, state = np.asarray(pairs[0].cotangent), model.state
-    held = int(jnp.sum(state.valid))
-    masses, values = np.asarray(state.masses)[:held], np.asarray(state.values)[:held]
-    similar = np.exp(0.5 * np.asarray(x) @ np.asarray(state.keys)[:held].T)
-    density = 1 + similar @ masses
-    s = similar @ values / density[:, None]
-    kernel = np.exp(0.5 * np.asarray(x @ x.T)) / density[:, None] / density[None, :]
-    inner = np.sum(g * s, axis=1)
-    predicted = -np.sum(kernel * (1.7 * g @ g.T + inner[:, None] * inner[None, :]))
-    return abs(float(slope) - predicted) / abs(predicted)
 
 
 @check("E3", "the first Adam step of a new atom has the length of the rate", 1e-6)
