@@ -48,11 +48,10 @@ from ._learn import (
 from ._learners import (
     AbstractLearner as AbstractLearner,
     GradientLearner as GradientLearner,
-    GrowthLearner as GrowthLearner,
-    HybridLearner as HybridLearner,
     Perceptron as Perceptron,
-    StableLearner as StableLearner,
 )
+from ._learners_growing import GrowthLearner as GrowthLearner, StableLearner as StableLearner
+from ._learners_mixed import FadingLearner as FadingLearner, HybridLearner as HybridLearner
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
     Questions as Questions,

@@ -8,7 +8,8 @@ from rich.table import Table
 from ._curves import check_course, check_positive, curves_table
 from ._growth import Runs
 from ._learn import Course
-from ._learners import AbstractLearner, GradientLearner, GrowthLearner
+from ._learners import AbstractLearner, GradientLearner
+from ._learners_growing import GrowthLearner
 from ._report import Row, SettingError
 
 

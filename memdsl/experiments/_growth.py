@@ -11,7 +11,8 @@ from ._classification import DataName, needs
 from ._curves import check_course, check_positive, curves_table, run_learners
 from ._growth_bars import GROWTH_BARS
 from ._learn import Course
-from ._learners import AbstractLearner, GrowthLearner
+from ._learners import AbstractLearner
+from ._learners_growing import GrowthLearner
 from ._recipes import course, learner, LEARNERS, problem, TEACHERS
 from ._report import Report, Row, SettingError, suggestion
 from ._teacher import TeacherName, TRAIN

@@ -11,13 +11,9 @@ from dataclasses import replace
 
 from ._classification import DATA
 from ._learn import classification, Course, Problem
-from ._learners import (
-    AbstractLearner,
-    GradientLearner,
-    GrowthLearner,
-    HybridLearner,
-    StableLearner,
-)
+from ._learners import AbstractLearner, GradientLearner
+from ._learners_growing import GrowthLearner, StableLearner
+from ._learners_mixed import HybridLearner
 from ._teacher import teacher
 
 
