@@ -39,7 +39,8 @@ def fold(
     else:
         sizes = jnp.sqrt(jnp.sum(errors * errors, -1))
         faded: Any = fade(memory, observed(memory, state, keys))
-        after = take(memory, faded, keys, values, masses, sizes)
+        batch = state.everywhere((keys, values, masses, sizes))  # who owns a slot writes it
+        after = take(memory, faded, *batch).settled()
     return jax.tree.map(lambda x, old: x.astype(old.dtype), _counted(after), state)
 
 

@@ -151,13 +151,17 @@ def _make_room(
 
 
 def _evict(memory: Memory, state: BufferState, slot: Array, merge: AbstractMerge) -> BufferState:
-    weight = jnp.exp(state.log_weight[slot])
-    mass = jnp.zeros_like(weight) if state.masses is None else state.masses[slot]
-    key, value = state.keys[slot], state.values[slot]
+    weight = jnp.exp(_row(state.log_weight, slot))
+    mass = jnp.zeros_like(weight) if state.masses is None else _row(state.masses, slot)
+    key, value = _row(state.keys, slot), _row(state.values, slot)
     without = _count(state, evicted=1).put(log_weight=state.log_weight.at[slot].set(-jnp.inf))
     if isinstance(merge, Drop):
         return without
     return merged(memory, without, merge, key, weight * value, weight * mass)
+
+
+def _row(rows: Array, slot: Array) -> Array:
+    return rows[slot[None]][0]  # a gather: of slots on many devices, a slice would fetch them all
 
 
 def _evict_lowest(
