@@ -92,7 +92,7 @@ def step(model: Any, moments: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return model, moments, (loss, pairs)
 
 
-def train(model: Any, mesh: Any = None, steps: int = 5) -> tuple[Any, Any, Any]:
+def train(model: Any, mesh: Any = None, steps: int = 3) -> tuple[Any, Any, Any]:
     """The model, its moments, and the loss and the pairs of the last step."""
     moments, seen = OPTIMISER.init(md.grow.parameters(model)), None
     for turn in range(steps):
@@ -120,7 +120,7 @@ def mesh_of(sizes: tuple[int, int]) -> Any:
 
 
 def trained(name: str, mesh: str) -> dict[str, float]:
-    """Five steps of a net, on a mesh and on one device: the model, the moments, the loss, the pairs."""
+    """Three steps of a net, on a mesh and on one device: the model, the moments, the loss, the pairs."""
     where = mesh_of(MESHES[mesh])
     one, two = train(net(name)), train(md.grow.shard(net(name), where), where)
     parts = "model", "moments", "loss and pairs"
@@ -240,11 +240,13 @@ def refused() -> dict[str, str]:
 
 
 def stack() -> dict[str, float]:
-    """Equal growing layers, one after the other: the slots are the second axis of their arrays."""
-    spec = md.Repeat(md.Residual(md.Grown(md.Dense(KEY), MEMORIES["merges"])), 2) >> md.Dense(VALUE)
-    model, mesh = md.build(spec, md.Dims(model=KEY), key=jax.random.key(0)), mesh_of((4, 2))
-    one, two = train(model, steps=3), train(md.grow.shard(model, mesh), mesh, steps=3)
-    keys = md.grow.growing(two[0])[0].state.keys
+    """Equal growing layers, where the slots are the second axis of arrays; on one without slots."""
+    linear = md.Grown(md.Dense(KEY), md.Memory(md.Dot(), md.Hebb(0.1)))
+    twice = md.Repeat(md.Residual(md.Grown(md.Dense(KEY), MEMORIES["merges"])), 2)
+    spec, mesh = linear >> twice >> md.Dense(VALUE), mesh_of((4, 2))
+    model = md.build(spec, md.Dims(model=KEY), key=jax.random.key(0))
+    one, two = train(model), train(md.grow.shard(model, mesh), mesh)
+    keys = md.grow.growing(two[0])[1].state.keys
     return {
         "model": error(one[0], two[0]),
         "pairs": error(one[2], two[2]),
@@ -301,25 +303,25 @@ def pair(port: str, index: str, folder: Path, fit: bool) -> dict[str, Any]:
         placed = md.grow.shard(model, mesh), md.grow.shard_batch(rows, mesh)
         one, two = fitted(model, rows), fitted(*placed, str(folder / "fit"))
         again = fitted(*placed, str(folder / "fit"))
+        made = [md.grow.attribute(each.model, draw(80, KEY)) for each in (one, two)]
         return {
             "model": error(one.model, two.model),
             "moments": error(one.moments, two.moments),
             "restored exactly": error(two.model, again.model),
+            "attributed": error(*[each.contributions for each in made]),
             "rows": len((folder / "fit" / "history.csv").read_text().splitlines()),
         }
-    one, two = train(model), train(md.grow.shard(model, mesh), mesh)
+    one, two = train(model, steps=2), train(md.grow.shard(model, mesh), mesh, steps=2)
     with md.grow.Checkpoints(folder / "steps") as checkpoints:
         checkpoints.save(5, two[0])
         checkpoints.wait()
         there = checkpoints.load(mesh=other)
-    answer = md.grow.attribute(two[0], draw(80, KEY)).answer
     return {
         "devices": len(jax.devices()),
         "model": error(one[0], two[0]),
         "moments": error(one[1], two[1]),
         "loss and pairs": error(one[2], two[2]),
         "restored exactly": error(two[0], there),
-        "attributed": error(md.grow.attribute(one[0], draw(80, KEY)).answer, answer),
         "slots of a device": two[0].state.keys.sharding.shard_shape((SLOTS, KEY))[0],
     }
 

@@ -192,3 +192,9 @@ def test_steps_that_are_not_there_are_refused(tmp_path):
             checkpoints.load_moments({"count": jax.numpy.ones(2)})
         with pytest.raises(md.SpecError, match="Only what build made can be saved"):
             checkpoints.save(5, {"weight": jax.numpy.ones(2)})
+
+
+def test_a_mesh_of_explicit_axes_must_not_be_set():
+    mesh = jax.make_mesh((1, 1), ("atoms", "data"))
+    with jax.set_mesh(mesh), pytest.raises(md.SpecError, match="has explicit axes"):
+        md.grow.shard_batch(np.zeros((4, 2)), mesh)

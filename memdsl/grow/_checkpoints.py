@@ -41,8 +41,8 @@ class Checkpoints:
         ...         checkpoints.save(10, model)
         ...         checkpoints.wait()
         ...         again = checkpoints.load(mesh=mesh)
-        ...         print(checkpoints.steps, again.spec == model.spec, again.state.keys.sharding.spec)
-        (10,) True PartitionSpec('atoms',)
+        ...         print(checkpoints.steps, again.spec.memory.capacity, again.state.shards.axis)
+        (10,) Budget(100) atoms
 
         ```
     """

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array, PyTree
 
 from .._errors import SpecError
@@ -37,13 +37,13 @@ def shard(model: Any, mesh: Mesh, *, atoms: str = "atoms") -> Any:
 
     - `model`: any pytree with growing layers in it.
     - `mesh`: of devices, of one process or of many; all its other axes hold the same atoms. Its axis
-        types do not matter.
+        types do not matter, but those of a mesh that `jax.set_mesh` has set must not be explicit.
     - `atoms`: the axis along which slots are cut.
 
     **Returns:** the model. Of many processes, each gives the same model.
 
-    **Raises:** `SpecError` for an axis that the mesh has not, and for a buffer whose slots cannot be
-    cut into equal parts, with the next number that can.
+    **Raises:** `SpecError` for an axis that the mesh has not, for a buffer whose slots cannot be cut
+    into equal parts, with the next number that can, and where an explicit mesh is set.
 
     ??? example
 
@@ -52,10 +52,11 @@ def shard(model: Any, mesh: Mesh, *, atoms: str = "atoms") -> Any:
         >>> import memdsl as md
         >>> atoms = md.Memory(md.RBF(scale=1.0), md.Hebb(rate=0.5), capacity=md.Budget(100))
         >>> model = md.build(md.Grown(md.Dense(3), atoms), md.Dims(model=2), key=jax.random.key(0))
-        >>> mesh = jax.make_mesh((1, 1), ("atoms", "data"))
-        >>> model = md.grow.shard(model, mesh)
-        >>> model.state.keys.sharding.spec, model.base.weight.sharding.spec
-        (PartitionSpec('atoms', None), PartitionSpec())
+        >>> mesh = jax.make_mesh((1, 1), ("atoms", "data"))  # of eight devices: (4, 2)
+        >>> there = md.grow.shard(model, mesh)
+        >>> x = jax.numpy.ones(2)
+        >>> print(bool(jax.numpy.array_equal(there(x), model(x))), there.state.shards.count)
+        True 1
 
         ```
     """
@@ -211,5 +212,11 @@ def _mesh(mesh: Mesh, axis: str) -> Mesh:
             f"The mesh has no axis {axis!r}.",
             where=f"its axes are {', '.join(map(repr, mesh.axis_names))}",
             instead='jax.make_mesh((4, 2), ("atoms", "data")), for eight devices.',
+        )
+    if AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types:
+        raise SpecError(
+            "The mesh that jax.set_mesh has set has explicit axes.",
+            why="What is between the parts of a growing layer lies where the compiler puts it.",
+            instead="no mesh that is set, or one with axis_types=(AxisType.Auto, AxisType.Auto).",
         )
     return Mesh(mesh.devices, mesh.axis_names)
