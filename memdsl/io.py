@@ -1,7 +1,6 @@
 """Saving a built layer in one file, loading it with nothing else at hand, and reading the weights
 of published layers."""
 
-import dataclasses
 import inspect
 import json
 import os
@@ -19,13 +18,10 @@ from ._errors import SpecError
 from ._files import replacing
 from .nn import AbstractModule, build
 from .nn._names import parameter_names, with_parameters
+from .nn._saved import described, skeleton
 from .plan import Dims
-from .spec._json import from_json, to_json
 from .spec._layer import Tied
 from .zoo import layers as published
-
-
-VERSION = 1
 
 
 def save(path: str | os.PathLike[str], layer: AbstractModule) -> None:
@@ -55,19 +51,9 @@ def save(path: str | os.PathLike[str], layer: AbstractModule) -> None:
 
         ```
     """
-    if not isinstance(layer, AbstractModule):
-        raise SpecError(
-            f"save takes what build made, and got {type(layer).__name__}.",
-            instead="equinox.tree_serialise_leaves for a module of your own.",
-        )
-    header = {
-        "memdsl": VERSION,
-        "spec": json.loads(to_json(layer.spec)),
-        "dims": {k: v for k, v in dataclasses.asdict(layer.dims).items() if v is not None},
-        "dtype": _dtype(layer),
-    }
+    header = json.dumps(described(layer)).encode()
     with replacing(path) as file:
-        file.write(json.dumps(header).encode() + b"\n")
+        file.write(header + b"\n")
         eqx.tree_serialise_leaves(file, layer)
 
 
@@ -82,13 +68,8 @@ def load(path: str | os.PathLike[str], *, types: tuple[type, ...] = ()) -> Abstr
     **Raises:** `SpecError` where the file is not one of ours, is newer, or names an unknown type.
     """
     with open(path, "rb") as file:
-        header = _header(file.readline(), path)
-        spec = from_json(json.dumps(header["spec"]), types=types)
-        dims = Dims(**header["dims"])
-        skeleton = eqx.filter_eval_shape(
-            build, spec, dims, key=jax.random.key(0), dtype=jnp.dtype(header["dtype"])
-        )
-        return eqx.tree_deserialise_leaves(file, skeleton)
+        description = _header(file.readline(), path)
+        return eqx.tree_deserialise_leaves(file, skeleton(description, path, types))
 
 
 def load_published(
@@ -220,32 +201,12 @@ def _agree(ours: Array, theirs: Array) -> bool:
     return not longer
 
 
-def _header(line: bytes, path: Any) -> dict[str, Any]:
+def _header(line: bytes, path: Any) -> Any:
     try:
-        header = json.loads(line)
+        return json.loads(line)
     except ValueError as error:
         raise SpecError(
             f"{os.fspath(path)} does not begin with a line of JSON.",
             why="md.save writes the spec and the sizes there.",
             instead="a file that md.save wrote.",
         ) from error
-    wanted = {"memdsl", "spec", "dims", "dtype"}
-    if not isinstance(header, dict) or not wanted <= set(header):
-        missing = sorted(wanted - set(header)) if isinstance(header, dict) else sorted(wanted)
-        raise SpecError(
-            f"The first line of {os.fspath(path)} lacks {', '.join(missing)}.",
-            instead="a file that md.save wrote.",
-        )
-    if header["memdsl"] > VERSION:
-        raise SpecError(
-            f"{os.fspath(path)} is of version {header['memdsl']}, and this memdsl reads {VERSION}.",
-            instead="a newer memdsl.",
-        )
-    return header
-
-
-def _dtype(layer: AbstractModule) -> str:
-    """The dtype of the parameters."""
-    arrays = [x for x in jax.tree.leaves(layer) if eqx.is_inexact_array(x)]
-    widths = {str(x.dtype): x.dtype.itemsize for x in arrays}
-    return min(widths, key=lambda name: widths[name]) if widths else "float32"

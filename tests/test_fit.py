@@ -17,7 +17,7 @@ import optax
 import pytest
 
 import memdsl as md
-from memdsl.grow import _fit
+from memdsl.grow import _checkpoint
 
 from .test_grow import built, grown, half_square, rbf
 
@@ -103,7 +103,7 @@ class Killed(BaseException):
 def test_a_killed_training_goes_on_bit_for_bit(model, whole, moment, where, tmp_path, monkeypatch):
     """Killed while a checkpoint is written, or just after, at epochs' ends and in between."""
     stop, count = md.grow.EarlyStop(patience=50), itertools.count()
-    store = _fit.store
+    store = _checkpoint.store
 
     def dying(path, *rest):
         killed = next(count) == moment
@@ -114,10 +114,10 @@ def test_a_killed_training_goes_on_bit_for_bit(model, whole, moment, where, tmp_
         if killed:
             raise Killed
 
-    monkeypatch.setattr(_fit, "store", dying)
+    monkeypatch.setattr(_checkpoint, "store", dying)
     with pytest.raises(Killed):
         call(model, stop=stop, folder=tmp_path, save_every=1)
-    monkeypatch.setattr(_fit, "store", store)
+    monkeypatch.setattr(_checkpoint, "store", store)
     same(call(model, stop=stop, folder=tmp_path, save_every=1), whole)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint", "history.csv"]
 

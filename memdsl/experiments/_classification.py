@@ -56,8 +56,7 @@ def digits() -> Classification:
     """
     from sklearn.datasets import load_digits
 
-    loaded: Any = load_digits(return_X_y=True)
-    pixels, labels = loaded
+    pixels, labels = map(np.asarray, load_digits(return_X_y=True))
     return _classification(pixels / 16, labels, np.arange(len(pixels)) >= len(pixels) // 2)
 
 

@@ -18,6 +18,7 @@ from ..state import BufferState, read
 from ._given import given
 from ._layers import depth, growing
 from ._recorded import recorded
+from ._shard import on_host
 from ._unroll import Record
 
 
@@ -221,9 +222,9 @@ def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:
             at="capacity",
             instead="capacity=Budget(n), which keeps them; or md.grow.unroll of a linear layer.",
         )
-    weights, parts, rest = (np.asarray(found) for found in _recalled(layer, query))
-    there = np.flatnonzero(np.asarray(state.valid))
-    births = np.asarray(state.birth)[there]
+    weights, parts, rest = (on_host(found) for found in _recalled(layer, query))
+    there = np.flatnonzero(on_host(state.valid))
+    births = on_host(state.birth)[there]
     if ids is not None:
         ids = np.asarray(ids)
         if ids.ndim != 1 or len(ids) <= births.max(initial=-1):

@@ -13,6 +13,7 @@ from ..nn._grown import GrownLayer
 from ..nn._tap import Pairs, Probe, Shapes, Uses
 from ._layers import stacked, tapped, trained, with_sinks
 from ._recorded import Recorded
+from ._shard import cut
 
 
 def backward(
@@ -87,6 +88,7 @@ def backward(
 def sinks_for(model: Any, example: Any, size: int) -> tuple[Pairs | None, ...]:
     """A sink for every layer that takes one, batched over `size` examples."""
     layers = tapped(model)
+    model = cut(model, None)  # what is found here is the same on any devices
     seen = _shapes(model, example)
     traced = [index for index, shapes in enumerate(seen) if shapes]
     counts = _uses(model, example, traced) if traced else {}

@@ -1,5 +1,6 @@
 """Training from the first batch to the last: epochs, tests, early stops, and going on after a kill."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,19 +15,16 @@ from jaxtyping import Array, PyTree
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .._errors import SpecError
-from .._files import sweep
 from .._types import checked
 from ..state import BufferState
 from ._backward import backward
-from ._checkpoint import fingerprint, restore, store, Training
+from ._checkpoint import fingerprint, Keeper, Training
 from ._history import EarlyStop, History
 from ._layers import growing, parameters
 from ._rates import suggest_rate
+from ._shard import beside, check_rows, home, kept, places
 from ._slotwise import slotwise, SlotwiseState
 from ._write import write
-
-
-CHECKPOINT, CURVES = "checkpoint", "history.csv"
 
 
 class Fit(NamedTuple):
@@ -137,33 +135,35 @@ def fit(
     metrics = dict(metrics or {})
     rows = _check(data, test, metrics, epochs, batch, save_every, stop)
     steps = rows // batch
-    data, test = jax.tree.map(jnp.asarray, (data, test))
-    step, moments = _make_step(loss, model, optimiser)
-    score = _make_score(loss, metrics, batch)
-    place = None if folder is None else Path(folder)
-
     held, fixed = eqx.partition(model, eqx.is_array)
+    data, test = beside(jax.tree.map(jnp.asarray, (data, test)), home(held))
+    for x in jax.tree.leaves(data):
+        check_rows(batch, x.sharding)  # a batch lies on a mesh as the data do
+    step, moments = _make_step(loss, model, optimiser, places(data))
+    score = _make_score(loss, metrics, batch)
+
     held, moments = jax.tree.map(_copy, (held, moments))  # the steps may then overwrite them
     best = jax.tree.map(_copy, held) if stop else None
     run = Training(held, moments, best, np.zeros(steps, np.float64), 0, 0, [])
-    settings = {"seed": seed, "batch": batch, "metrics": [*metrics], "stop": _judges(stop)}
-    marks = {} if place is None else fingerprint((data, test), run, settings)
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        run = restore(place / CHECKPOINT, run, marks)
-        sweep(place / CURVES)
-        History(run.rows).save(place / CURVES)
+    keeper = None
+    if folder is not None:
+        settings = {"seed": seed, "batch": batch, "metrics": [*metrics], "stop": _judges(stop)}
+        marks = fingerprint((data, test), run, settings)
+        keeper = Keeper(Path(folder), marks, home(held) is not None)
+        run = keeper.restore(run)
     if check and epochs and (run.epoch, run.position) == (0, 0) and growing(model):
         suggest_rate(loss, model, *_take(data, _order(seed, 0, rows, batch)[0])).check()
 
-    with Progress(
+    columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[news]}"),
-        disable=not progress,
-    ) as bar:
+    )
+    shown = progress and jax.process_index() == 0
+    saving = contextlib.nullcontext() if keeper is None else contextlib.closing(keeper)
+    with saving, Progress(*columns, disable=not shown) as bar:
         task = bar.add_task("", total=epochs * steps, epoch=f"{run.epoch}/{epochs}", news="")
         while run.epoch < epochs and not _reached(stop, run.rows):
             bar.update(task, epoch=f"{run.epoch + 1}/{epochs}")
@@ -177,16 +177,15 @@ def fit(
                 whole = at + 1 == steps
                 if whole or (save_every and (at + 1) % save_every == 0):
                     run, losses = _gathered(run, losses, at + 1), []
-                    if place is not None and not whole:
-                        store(place / CHECKPOINT, run, marks)
+                    if keeper is not None and not whole:
+                        keeper.store(run)
             scores = score(eqx.combine(run.model, fixed), test)
             run = _end_of_epoch(run, scores, [*metrics], stop)
             bar.update(
                 task, news="  ".join(f"{n} {x:.4g}" for n, x in list(run.rows[-1].items())[2:])
             )
-            if place is not None:
-                store(place / CHECKPOINT, run, marks)
-                History(run.rows).save(place / CURVES)
+            if keeper is not None:
+                keeper.store(run)
     last = eqx.combine(run.model, fixed)
     return Fit(
         last,
@@ -237,18 +236,23 @@ def advance(
 
 
 def _make_step(
-    loss: Any, model: Any, optimiser: optax.GradientTransformation | None
+    loss: Any, model: Any, optimiser: optax.GradientTransformation | None, rows: Any
 ) -> tuple[Callable[..., Any], Any]:
-    """`(step, moments)`: one compiled step, `(arrays, moments, loss)`, and the optimiser's start."""
+    """`(step, moments)`: one compiled step, `(arrays, moments, loss)`, and the optimiser's start.
+
+    What a step returns lies where it lay, and its batch where the data lie: `rows`, their places.
+    """
     trains, moments = starting(model, optimiser)
+    moments = beside(moments, home(model))
+    stays = places((eqx.filter(model, eqx.is_array), moments))
 
     @eqx.filter_jit(donate="all-except-first")
     def step(given: Any, held: Any, moments: Any) -> tuple[Any, Any, Array]:
-        data, rows, fixed = given
+        data, order, fixed = given
         model, moments, value = advance(
-            loss, eqx.combine(held, fixed), trains, moments, *_take(data, rows)
+            loss, eqx.combine(held, fixed), trains, moments, *kept(_take(data, order), rows)
         )
-        return eqx.filter(model, eqx.is_array), moments, value
+        return *kept((eqx.filter(model, eqx.is_array), moments), stays), value
 
     return step, moments
 

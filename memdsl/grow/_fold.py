@@ -37,9 +37,11 @@ def fold(
         after = absorb(memory, fade(memory, state), batch)
     else:
         faded: Any = fade(memory, observed(memory, state, keys))
+        batch = state.everywhere(batch)  # who owns a slot writes it
         after = take(memory, faded, batch)
         if is_guarded is not None:
             after = count_more(after, guarded=jnp.sum(is_guarded, dtype=jnp.int32))
+        after = after.settled()
     return jax.tree.map(lambda x, old: x.astype(old.dtype), _counted(after), state)
 
 

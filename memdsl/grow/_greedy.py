@@ -14,6 +14,7 @@ from ..spec._capacity import Budget, Oldest, Window
 from ..spec._gate import admissions, Always, Arrival, Never, Novelty, Surprise
 from ..spec._memory import Memory
 from ..state import BufferState
+from ..state._shards import top_k
 from ._nearest import nearest, squares_between
 
 
@@ -57,7 +58,7 @@ def places(memory: Memory, state: BufferState, count: int) -> Int[Array, " count
     slots = len(state.log_weight)
     order = jnp.where(state.birth - state.origin < sinks_of(memory), _BIG, state.birth)
     order = jnp.where(state.valid, order, jnp.arange(slots, dtype=jnp.int32) - slots)
-    return jax.lax.top_k(-order, count)[1].astype(jnp.int32)
+    return top_k(-order, count, state.parts)[1].astype(jnp.int32)
 
 
 def decide(
@@ -127,7 +128,7 @@ def _look(memory: Memory, state: BufferState, keys: Array, order: Array) -> tupl
     valid = state.valid
     stays = valid.at[order].set(False)
     taken = stored[order]
-    square, slot = nearest(stored, stays, keys)
+    square, slot = nearest(stored, stays, keys, state.parts)
     of_taken = jnp.where(valid[order][None, :], squares_between(taken, keys), jnp.inf)
     of_peers = squares_between(keys, keys)
     blank = jnp.zeros((), keys.dtype)

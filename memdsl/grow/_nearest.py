@@ -1,10 +1,13 @@
 """The nearest stored key, exactly, at the price of one matrix product."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from ..state._shards import Shards
 
 
 _SCREENED = 2**22  # products of sizes above this are screened by a matrix product first
@@ -15,13 +18,21 @@ def nearest(
     keys: Float[Array, "slots key"],
     allowed: Bool[Array, " slots"],
     queries: Float[Array, "batch key"],
+    shards: Shards | None = None,
 ) -> tuple[Float[Array, " batch"], Int[Array, " batch"]]:
     """`(squared distance, slot)` of the nearest allowed key; ties: the lowest slot; none: `inf`.
 
     `sum (k - q)^2` of every pair, which is 0 for equal keys and for no others, as `|k|^2 + |q|^2 -
     2 k q` is not. Where that is many numbers, the second form with a bound on its rounding error
     finds a few candidates, and the first is computed for all pairs only where they are not enough.
+    Each shard looks among its own keys; the nearest of what they find is taken.
     """
+    if shards is not None:
+        return shards.each(
+            functools.partial(_nearest_of_shards, shards),
+            (shards.along(0).spec, shards.along(0).spec, shards.whole.spec),
+            *(keys, allowed, queries),
+        )
     if len(keys) * queries.size <= _SCREENED or len(keys) <= _CANDIDATES:
         return _direct(keys, allowed, queries)
     keys = jnp.where(allowed[:, None], keys, 0)
@@ -61,6 +72,15 @@ def _lower_bounds(keys: Array, queries: Array) -> Array:
     both = of_queries[:, None] + of_keys[None, :]
     slack = 4 * (keys.shape[1] + 4) * jnp.finfo(keys.dtype).eps
     return (both - 2 * inner) - slack * both
+
+
+def _nearest_of_shards(
+    shards: Shards, keys: Array, allowed: Array, queries: Array
+) -> tuple[Array, Array]:
+    square, slot = nearest(keys, allowed, queries)
+    best = jax.lax.pmin(square, shards.axis)
+    slot = jnp.where(square == best, shards.first(slot, len(keys)), jnp.iinfo(jnp.int32).max)
+    return best, jax.lax.pmin(slot, shards.axis)
 
 
 def _lowest(squares: Array, slots: Array) -> tuple[Array, Array]:

@@ -110,8 +110,10 @@ def _fit(memory: Memory, state: BufferState) -> BufferState:
     new, old = int(slots(memory)), state.log_weight.shape[-1]
     if new == old:
         return state
+    if state.shards is not None:
+        state.shards.check(new)
     if new > old:
-        return _map(state, lambda x, fill, axis: _longer(x, new - old, fill, axis))
+        return state.over_slots(lambda x, axis, fill: _longer(x, new - old, fill, axis)).settled()
     if isinstance(state.log_weight, Tracer):
         raise SpecError(
             "A buffer cannot be made smaller inside jit.",
@@ -130,30 +132,11 @@ def _fit(memory: Memory, state: BufferState) -> BufferState:
     # atoms to the front, in the order of their slots
     front = jnp.argsort(~state.valid, axis=-1, stable=True)[..., :new]
 
-    def shorter(x: Array, fill: float, axis: int) -> Array:
+    def shorter(x: Array, axis: int, _: float) -> Array:
         index = front if x.ndim == front.ndim else front[..., None]
         return jnp.take_along_axis(x, index, axis=axis)
 
-    return _map(state, shorter)
-
-
-def _map(state: BufferState, change: Any) -> BufferState:
-    """A change of every array that has slots: `change(array, value of an empty slot, axis)`."""
-
-    def rows(x: Array) -> Array:
-        return change(x, 0, -2)
-
-    def flat(x: Array, fill: float = 0) -> Array:
-        return change(x, fill, -1)
-
-    return state.put(
-        keys=rows(state.keys),
-        values=rows(state.values),
-        masses=None if state.masses is None else flat(state.masses),
-        log_weight=flat(state.log_weight, -jnp.inf),
-        birth=flat(state.birth),
-        usage=flat(state.usage),
-    )
+    return state.over_slots(shorter).settled()
 
 
 def _longer(x: Array, more: int, fill: float, axis: int) -> Array:

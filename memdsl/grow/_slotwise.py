@@ -14,6 +14,7 @@ from .._types import checked
 from ..nn._grown import GrownLayer
 from ..state import BufferState
 from ._layers import depth, growing
+from ._shard import beside, home
 
 
 class Atoms(NamedTuple):
@@ -106,8 +107,11 @@ def slotwise(
 
     def init(parameters: Any) -> SlotwiseState:
         found, rest = _split(parameters)
-        slots = tuple(None if atoms is None else _begin(of_atoms, atoms) for atoms in found)
-        return SlotwiseState(of_weights.init(rest), slots)
+        slots = tuple(
+            None if atoms is None else _begin(of_atoms, layer.state, atoms)
+            for layer, atoms in zip(growing(parameters), found, strict=True)
+        )
+        return SlotwiseState(beside(of_weights.init(rest), home(rest)), slots)
 
     def update(
         updates: Any, state: SlotwiseState, params: Any = None, *, model: Any = None, **extra: Any
@@ -189,10 +193,11 @@ def _rows(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
     return function
 
 
-def _begin(optimiser: Any, atoms: Atoms) -> Slots:
+@eqx.filter_jit
+def _begin(optimiser: Any, state: Any, atoms: Atoms) -> Slots:
     shape = atoms.keys.shape[:-1]
     inner = _rows(optimiser.init, len(shape))(jax.tree.map(jnp.zeros_like, atoms))
-    return Slots(jnp.full(shape, -1, jnp.int32), inner)
+    return state.by_slot(Slots(jnp.full(shape, -1, jnp.int32), inner), len(shape) - 1)
 
 
 def _one_layer(
@@ -219,7 +224,8 @@ def _one_layer(
     if masses is not None:
         change = jnp.where(valid, masses, 0) * jnp.expm1(steps.log_masses)
         steps = steps._replace(log_masses=change)
-    return steps, Slots(atom, _where(valid, after, before.inner))
+    found = steps, Slots(atom, _where(valid, after, before.inner))
+    return state.by_slot(found, axes - 1)
 
 
 def _log(masses: Array) -> Array:

@@ -4,11 +4,13 @@
 empty slot. What an empty slot holds, NaN included, has no effect on values or gradients.
 """
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Sharding
 from jaxtyping import Array, Float, Int
 
 from ..spec._facts import is_solved, one_pair
@@ -19,6 +21,7 @@ from ..spec._slots import unpulled
 from ._base import AbstractState, Pair
 from ._blocks import chosen
 from ._local import tilted
+from ._shards import Shards, together, top_k
 from ._solve import solve
 
 
@@ -55,11 +58,18 @@ class BufferState(AbstractState):
     began: Int[Array, ""]
     """How many pairs were attempted before the last start."""
     counts: Counts
+    shards: Shards | None = eqx.field(static=True, default=None)
+    """On which devices the slots lie, where that is more than one."""
 
     @property
     def valid(self) -> Array:
         """Which slots hold an atom."""
         return self.log_weight > -jnp.inf
+
+    @property
+    def parts(self) -> Shards | None:
+        """The shards, where there is more than one."""
+        return None if self.shards is None or self.shards.count == 1 else self.shards
 
     def decay(self, log_factor: Array) -> Self:
         log_factor = jnp.asarray(log_factor, self.log_weight.dtype)
@@ -117,26 +127,38 @@ class BufferState(AbstractState):
     def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
         if is_solved(memory):
             return Pair(self.solved(memory, query), None)
+        if self.parts is not None and top is None and not _fits_lines(memory):
+            return self.by_shard(memory, query)
         weights, log_scale = self.weights(memory, query)
         if top is not None and blocks_of(memory.read) is not None:
             weights = jnp.where(self.in_blocks(memory, query), weights, 0)
         elif top is not None and top < len(weights):
-            _, chosen = jax.lax.top_k(
-                jax.lax.stop_gradient(self.ranked(memory, query, weights)), top
-            )
+            ranked = jax.lax.stop_gradient(self.ranked(memory, query, weights))
+            _, chosen = top_k(ranked, top, self.parts)
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
         keys, values, masses = self.safe()
         mass = None if masses is None else weights @ masses
         size = None
         if masses is not None and one_pair(memory.write).has_signed_masses():
             size = weights @ jnp.abs(masses)
-        core = memory.read.core()
-        if isinstance(core, LocalLinear) and masses is not None:
+        if masses is not None and _fits_lines(memory):
+            core: Any = memory.read.core()
             feature = jax.vmap(unpulled(memory.kernel)[1])
             ridge = jnp.asarray(core.ridge, keys.dtype)
             around = feature(keys), feature(query[None, :])[0]
             weights = tilted(weights, masses, *around, ridge, log_scale)
         return Pair(weights @ values, mass, log_scale, size)
+
+    def by_shard(self, memory: Memory, query: Array) -> Pair:
+        """What all atoms answer: each shard reads its own, and what they read is put together."""
+        shards: Any = self.shards
+
+        def one(state: Self, query: Array) -> Pair:
+            pair = state.put(shards=None).evaluate(memory, query)
+            return together(pair, jnp.any(state.valid), shards.axis)
+
+        specs = jax.tree.map(lambda place: place.spec, self.placement())
+        return shards.each(one, (specs, shards.whole.spec), self, query)
 
     def ranked(self, memory: Memory, query: Array, weights: Array) -> Array:
         """By how much each atom is one of the nearest; empty slots are the last."""
@@ -190,3 +212,49 @@ class BufferState(AbstractState):
         """A copy with some fields changed."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return type(self)(**{**fields, **changes})
+
+    def over_slots(self, change: Callable[[Array, int, float], Any]) -> Self:
+        """A change of every array that has slots: `change(array, axis, value of an empty slot)`."""
+        arrays = {name: getattr(self, name) for name in _SLOTS}
+        return self.put(
+            **{name: change(x, *_SLOTS[name]) for name, x in arrays.items() if x is not None}
+        )
+
+    def placement(self) -> Any:
+        """Where every array of a state with shards lies: a sharding in the place of each."""
+        shards: Any = self.shards
+        slotted = self.over_slots(lambda x, axis, _: shards.along(x.ndim + axis))
+        return jax.tree.map(lambda x: x if isinstance(x, Sharding) else shards.whole, slotted)
+
+    def settled(self) -> Self:
+        """The state, its slots on their devices; the same where there are no shards."""
+        if self.shards is None:
+            return self
+        return jax.tree.map(jax.lax.with_sharding_constraint, self, self.placement())
+
+    def everywhere(self, arrays: Any) -> Any:
+        """Arrays, whole on every device; the same where there are no shards."""
+        if self.shards is None:
+            return arrays
+        return jax.lax.with_sharding_constraint(arrays, self.shards.whole)
+
+    def by_slot(self, arrays: Any, axis: int) -> Any:
+        """Arrays with the slots along `axis`, where the slots are; the same without shards."""
+        if self.shards is None:
+            return arrays
+        place = self.shards.along(axis)
+        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, place), arrays)
+
+
+_SLOTS = {
+    "keys": (-2, 0),
+    "values": (-2, 0),
+    "masses": (-1, 0),
+    "log_weight": (-1, -jnp.inf),
+    "birth": (-1, 0),
+    "usage": (-1, 0),
+}
+
+
+def _fits_lines(memory: Memory) -> bool:
+    return isinstance(memory.read.core(), LocalLinear)

@@ -168,13 +168,17 @@ def _make_room(
 
 
 def _evict(memory: Memory, state: BufferState, slot: Array, merge: AbstractMerge) -> BufferState:
-    log_weight = state.log_weight[slot]
-    mass = jnp.zeros_like(log_weight) if state.masses is None else state.masses[slot]
-    key, value = state.keys[slot], state.values[slot]
+    log_weight = _row(state.log_weight, slot)
+    mass = jnp.zeros_like(log_weight) if state.masses is None else _row(state.masses, slot)
+    key, value = _row(state.keys, slot), _row(state.values, slot)
     without = count_more(state, evicted=1).put(log_weight=state.log_weight.at[slot].set(-jnp.inf))
     if isinstance(merge, Drop):
         return without
     return merged(memory, without, merge, key, value, mass, log_weight)
+
+
+def _row(rows: Array, slot: Array) -> Array:
+    return rows[slot[None]][0]  # a gather: of slots on many devices, a slice would fetch them all
 
 
 def _evict_lowest(
