@@ -359,16 +359,14 @@ def test_a_run_that_diverges_warns_and_leaves_gaps(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(
         "memdsl.experiments._growth.learner", lambda data, name: GrowthLearner((9e9,), (0.4,))
     )
-    monkeypatch.setattr(
-        "memdsl.experiments._growth.problem", lambda data, seed: few(teacher(data, seed), 128)
-    )
     out = tmp_path / "out"
-    words = "run teacher-student --learner rbf --tests 2 --out"
+    words = "run teacher-student --learner rbf --rows 256 --tests 2 --out"
     with pytest.warns(md.grow.RateWarning, match=r"its\s+steps are stable below"):
         assert main([*words.split(), str(out)]) == 0
     assert "–" in capsys.readouterr().out
     rows = json.loads((out / "summary.json").read_text())["rows"]
-    assert rows[0]["test_error"][-1] is None and (out / "learning_curves.png").exists()
+    assert rows[0]["test_error"][-1] is None and rows[0]["samples"] == [128, 256]
+    assert (out / "learning_curves.png").exists()
 
 
 def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
@@ -388,6 +386,9 @@ def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
         ("run classify --preset T1", "--preset T1: there is no such preset here. Known: M1, M2"),
         ("run classify --epochs 0", "--epochs must be at least 1, not 0."),
         ("run classify --rate -3", "--rate must be a positive finite number, not -3.0."),
+        ("run classify --tests 0", "--tests must be at least 1, not 0."),
+        ("run classify --bandwidth 0", "--bandwidth must be a positive finite number, not 0.0."),
+        ("run teacher-student --rows 31", "--rows must be at least 32, a batch, not 31."),
         ("run teacher-student --preset M1", "Known: T1, T2, T3, T4."),
         ("run teacher-student --seed -1", "--seed must be 0 or more, not -1."),
         (

@@ -1,6 +1,6 @@
 """Learners side by side: running them, and the table of what they reached."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -25,8 +25,9 @@ def run_learners(
 
     A row is `{"name", "seed", measure: [one an epoch], "seconds", "atoms"}`, where the measure is
     the problem's; its seconds are wall-clock, with compilation and tests; its atoms are the occupied
-    slots of all that grows, `None` for a perceptron. Of one epoch in several parts, the row has all
-    tests. A point of the history also has the epoch, the rows seen, and the training loss.
+    slots of all that grows, `None` for a perceptron. Where every row is seen once there is a number a
+    test, and `"samples"` has the rows seen. A point of the history also has the epoch, the rows seen,
+    and the training loss.
 
     **Arguments:**
 
@@ -47,11 +48,13 @@ def run_learners(
             check_rates(problem, model, course, seed)
             optimiser = learner.optimiser(problem, course)
             found: list[float | None] = []
+            seen: list[int] = []
             for at in learn(problem, model, optimiser, course.orders(rows, seed)):
                 whole, part = divmod(at.samples, epoch_of)
                 score = at.score if np.isfinite(at.score) else None
-                if part == 0 or course.epochs == 1:
+                if part == 0 or not course.shuffled:
                     found.append(score)
+                    seen.append(at.samples)
                 seconds = round(perf_counter() - start, 3)
                 row: Row = {
                     "name": name,
@@ -60,6 +63,8 @@ def run_learners(
                     "seconds": seconds,
                     "atoms": at.atoms,
                 }
+                if not course.shuffled:  # every row is seen once
+                    row["samples"] = list(seen)
                 point: Row = {
                     "name": name,
                     "seed": seed,
@@ -91,7 +96,7 @@ def check_rates(problem: Problem, model: Any, course: Course, seed: int) -> None
 
 def check_course(settings: object, rows: int) -> None:
     """Raises `SettingError` where a run could not be that long, or so often."""
-    for name in ("epochs", "batch", "seeds"):
+    for name in ("epochs", "batch", "seeds", "tests"):
         value = getattr(settings, name, 1)
         if value < 1:
             raise SettingError(f"--{name} must be at least 1, not {value}.")
@@ -111,17 +116,14 @@ def check_positive(settings: object, *names: str) -> None:
             raise SettingError(f"--{option} must be a positive finite number, not {value}.")
 
 
-def curves_table(
-    title: str, rows: list[Row], measure: str, heads: Sequence[str] | None = None
-) -> Table:
+def curves_table(title: str, rows: list[Row], measure: str) -> Table:
     """What was reached at each test, seconds, atoms: a line a row, then means over seeds.
 
     **Arguments:**
 
     - `title`: printed above.
     - `rows`: of `run_learners`.
-    - `measure`: the key of the list in a row.
-    - `heads`: over each of its numbers; by default the numbers of epochs.
+    - `measure`: the key of the list in a row; over its numbers are those of epochs, or rows seen.
     """
     count = max((len(row[measure]) for row in rows), default=0)
     at = list(range(1, count + 1))
@@ -142,7 +144,8 @@ def curves_table(
     if len({row["seed"] for row in rows}) > 1:
         names = dict.fromkeys(row["name"] for row in rows)
         sections.append([line(n, "all", [r for r in rows if r["name"] == n]) for n in names])
-    over = map(str, at) if heads is None else [heads[number - 1] for number in at]
+    longest = max(rows, key=lambda row: len(row[measure]), default={})
+    over = [str(longest["samples"][e - 1] if "samples" in longest else e) for e in at]
     return table(title, ["name", "seed", *over, "seconds", "atoms"], sections)
 
 

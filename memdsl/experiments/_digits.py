@@ -7,9 +7,10 @@ from rich.table import Table
 
 from ._curves import check_course, check_positive, curves_table
 from ._growth import Runs
-from ._learn import Course
+from ._learn import Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner
+from ._recipes import problem
 from ._report import Row, SettingError
 
 
@@ -76,6 +77,10 @@ class DigitsSettings:
     def course(self, data: str) -> Course:
         """How long it is trained."""
         return Course(self.epochs, self.batch)
+
+    def problem(self, data: str, seed: int) -> Problem:
+        """The rows and the test."""
+        return problem(data, seed)
 
 
 def digits_table(rows: list[Row]) -> Table:

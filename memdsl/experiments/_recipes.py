@@ -14,7 +14,7 @@ from ._learn import classification, Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner, StableLearner
 from ._learners_mixed import HybridLearner
-from ._teacher import teacher
+from ._teacher import teacher, TRAIN
 
 
 Learners = dict[str, AbstractLearner]
@@ -109,10 +109,10 @@ LEARNERS: dict[str, Learners] = {
 TEACHERS = ("tanh", "relu", "hard")
 
 
-def problem(data: str, seed: int) -> Problem:
-    """The problem of a name; only that of a teacher depends on the seed."""
+def problem(data: str, seed: int, rows: int = TRAIN) -> Problem:
+    """The problem of a name; only that of a teacher depends on the seed, and on the rows asked for."""
     if data in TEACHERS:
-        return teacher(data, seed)
+        return teacher(data, seed, rows)
     return classification(DATA[data]())  # pyright: ignore[reportArgumentType]
 
 

@@ -46,7 +46,7 @@ def square_error(
     return jnp.mean((predictions - targets) ** 2)
 
 
-def teacher(name: TeacherName, seed: int) -> Problem:
+def teacher(name: TeacherName, seed: int, rows: int = TRAIN) -> Problem:
     r"""Rows on the unit sphere, and what a random network with one hidden layer answers to them.
 
     $$y = C^\top a(4 A^\top x + b), \quad A_{ij} \sim \mathcal N(0, \tfrac{g^2}{16}), \quad
@@ -60,8 +60,9 @@ def teacher(name: TeacherName, seed: int) -> Problem:
 
     - `name`: the teacher.
     - `seed`: of its weights and of the rows.
+    - `rows`: how many train.
 
-    **Returns:** a `Problem` of 6144 training and 2000 test rows.
+    **Returns:** a `Problem` of these training rows and 2000 test rows.
 
     ??? example
 
@@ -78,18 +79,18 @@ def teacher(name: TeacherName, seed: int) -> Problem:
     first = rng.normal(size=(INPUTS, HIDDEN)) * gain / 4
     bias = 0.5 * rng.normal(size=HIDDEN)
     second = rng.normal(size=(HIDDEN, OUTPUTS)) / HIDDEN**0.5
-    rows = rng.normal(size=(TRAIN + TEST, INPUTS))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    hidden = 4 * rows @ first + bias
+    inputs = rng.normal(size=(rows + TEST, INPUTS))
+    inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
+    hidden = 4 * inputs @ first + bias
     hidden = np.tanh(hidden) if activation == "tanh" else np.maximum(hidden, 0)
     answers = hidden @ second
-    answers = (answers - answers[:TRAIN].mean(axis=0)) / answers[:TRAIN].std(axis=0)
-    rows, answers = rows.astype(np.float32), answers.astype(np.float32)
+    answers = (answers - answers[:rows].mean(axis=0)) / answers[:rows].std(axis=0)
+    inputs, answers = inputs.astype(np.float32), answers.astype(np.float32)
     return Problem(
-        rows[:TRAIN],
-        answers[:TRAIN],
-        rows[TRAIN:],
-        answers[TRAIN:],
+        inputs[:rows],
+        answers[:rows],
+        inputs[rows:],
+        answers[rows:],
         OUTPUTS,
         half_square,
         "test_error",
