@@ -61,7 +61,7 @@ def test_a_digits_run_prints_its_table_and_says_where_the_files_are(tmp_path, ca
         ("run recall --task mqarr", "mqar"),
         ("run recall --steps 0", "--steps must be at least 1, not 0."),
         ("run recall --rate inf", "--rate must be a positive finite number, not inf."),
-        ("run digit", "Available subcommands: digits, recall"),
+        ("run digit", "Available subcommands: digits, classify, teacher-student, hybrid"),
         ("rum", "Available subcommands: run, reproduce, list, explain"),
         ("", "Missing"),
         ("explain gated_deltanet", "Did you mean gated_delta_net"),
