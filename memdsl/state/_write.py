@@ -31,8 +31,10 @@ def write_pair(
     """The faded `state` after a pair, where `before` is the state that was not faded yet."""
     rule: Any = one_pair(memory.write)
     if is_solved(memory):
-        mass = jnp.asarray(rule.rate, token.value.dtype)
-        return _take(memory, state, token, token.value, mass, jnp.log(mass))
+        rate = jnp.asarray(rule.rate, token.value.dtype)
+        if not isinstance(state, BufferState):
+            return state.absorb(memory, token.key, token.value, rate)
+        return _take(memory, state, token, token.value, rate, jnp.log(rate))
     if isinstance(rule, Delta) and rule.on == "atoms":
         return _spread(memory, rule, state, token)
     asked = before if rule.reads_before_decay() else state

@@ -339,7 +339,7 @@ def c13() -> float:
             loss, _, pairs = md.grow.backward(half_square, model, x, y)
             return eqx.filter(md.grow.write(model, pairs), eqx.is_array), loss
 
-        return jax.lax.scan(step, held, None, length=2000)[1]
+        return jax.lax.scan(step, held, None, length=4000)[1]
 
     found = np.asarray(losses(held)) / float(half_square(jnp.zeros_like(y), y))
     rises = np.max(np.diff(found), initial=0.0)
