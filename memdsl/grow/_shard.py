@@ -91,8 +91,8 @@ def shard_batch(
         >>> import jax.numpy as jnp
         >>> import memdsl as md
         >>> mesh = jax.make_mesh((1, 1), ("atoms", "data"))
-        >>> md.grow.shard_batch(jnp.zeros((6, 2)), mesh).sharding.spec
-        PartitionSpec('data',)
+        >>> md.grow.shard_batch(jnp.zeros((6, 2)), mesh).sharding.spec[0]
+        'data'
 
         ```
     """
