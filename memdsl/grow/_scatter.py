@@ -67,81 +67,75 @@ def scatter(memory: Memory, state: BufferState, batch: Atoms, fate: Fate) -> Buf
 class Moved(NamedTuple):
     """Coefficients without their keys, `exp(log) (value, mass)` in every row."""
 
-    values: Float[Array, "batch value"]
-    masses: Float[Array, " batch"]
-    logs: Float[Array, " batch"]
+    values: Float[Array, "*rows value"]
+    masses: Float[Array, "*rows"]
+    logs: Float[Array, "*rows"]
 
     @staticmethod
     def of(batch: Atoms) -> "Moved":
         """Those of a batch."""
         return Moved(batch.values, batch.masses, batch.log_weights)
 
-    def where(self, chosen: Bool[Array, " batch"], other: "Moved") -> "Moved":
-        """These in the chosen rows, others elsewhere."""
-        values = jnp.where(chosen[:, None], self.values, other.values)
-        rest = (jnp.where(chosen, x, y) for x, y in zip(self[1:], other[1:], strict=True))
-        return Moved(values, *rest)
+    def row(self, i: Array) -> "Moved":
+        """One of them."""
+        return Moved(*(x[i] for x in self))
 
-    def scaled(self, peak: Float[Array, " batch"]) -> "Moved":
-        """The same with other logarithms, none of them below."""
+    def plus(self, more: "Moved", rows: Int[Array, " more"]) -> "Moved":
+        """These with others added to some rows, in units of the largest weight of each; a row past the
+        last is none."""
+        peak = self.logs.at[rows].max(more.logs, mode="drop")
+        own, other = self._in(peak), more._in(_rows(peak, rows, jnp.inf))
+        return Moved(
+            own.values.at[rows].add(other.values, mode="drop"),
+            own.masses.at[rows].add(other.masses, mode="drop"),
+            peak,
+        )
+
+    def _in(self, peak: Array) -> "Moved":
         factor = jnp.exp(jnp.where(peak > -jnp.inf, self.logs - peak, 0))
-        return Moved(factor[:, None] * self.values, factor * self.masses, peak)
+        return Moved(factor[..., None] * self.values, factor * self.masses, peak)
 
 
 def _passed_on(
     state: BufferState, new: Moved, held: Bool[Array, " batch"], fate: Fate
 ) -> tuple[Moved, tuple[Moved, Int[Array, " batch"]]]:
-    r"""`(new, moved)`: the coefficients of the new atoms, and what is added to which old ones.
+    """`(new, moved)`: the coefficients of the new atoms, and what is added to which old ones.
 
     With every pair one coefficient goes to a neighbour: its own, or that of the atom whose slot it
-    takes with all that pairs before it gave to that atom,
-
-    $$g_i = c_i + \sum_{j < i} L_{ij}\, g_j, \qquad
-      L_{ij} = 1 \text{ where j gives to the atom that i replaces,}$$
-
-    a triangular system with at most one 1 in a column, solved in units of the largest weight of every
-    sum.
+    takes, with all that pairs before it gave to that atom.
     """
     slots, count = len(state.log_weight), len(new.logs)
-    inserted = fate.inserted(slots)
-    same = inserted[:, None] & (fate.slot[:, None] == fate.neighbour[None, :])
-    before, after = jnp.tril(same, -1), jnp.triu(same, 1)
-    start = _stored(state, fate.slot, held, new).where(inserted, new)
+    inserted, index = fate.inserted(slots), jnp.arange(count, dtype=jnp.int32)
+    owner = jnp.full(slots, count, jnp.int32).at[fate.slot].set(index, mode="drop")
+    taker = _rows(owner, fate.neighbour, count)  # whose slot the neighbour is in, or will be
 
-    def largest(i: Array, peaks: Array) -> Array:
-        given = jnp.max(jnp.where(before[i], peaks, -jnp.inf), initial=-jnp.inf)
-        return peaks.at[i].max(given)
+    def one(i: Array, turn: tuple[Moved, Moved, Moved]) -> tuple[Moved, Moved, Moved]:
+        old, own, goes = turn
+        now = jax.tree.map(lambda x, y: jnp.where(inserted[i], x, y), old.row(i), new.row(i))
+        given = jax.tree.map(lambda x: x[None], now)
+        old = old.plus(given, jnp.where(taker[i] > i, taker[i], count)[None])
+        own = own.plus(given, jnp.where(taker[i] < i, taker[i], count)[None])
+        return old, own, jax.tree.map(lambda x, y: x.at[i].set(y), goes, now)
 
-    peaks = jax.lax.fori_loop(0, count, largest, start.logs)
-    start = start.scaled(peaks)
-    above = jnp.where(peaks > -jnp.inf, peaks, 0)[:, None]
-    share = jnp.where(before, jnp.exp(peaks[None, :] - above), 0)
-    system = jnp.eye(count, dtype=share.dtype) - share
-    columns = jnp.concatenate([start.values, start.masses[:, None]], axis=1)
-    columns = jax.scipy.linalg.solve_triangular(system, columns, lower=True, unit_diagonal=True)
-    goes = Moved(columns[:, :-1], columns[:, -1], peaks)
-
-    taker = jnp.where(jnp.any(after, axis=0), jnp.argmax(after, axis=0), count)
-    target = jnp.where(jnp.any(same, axis=0), slots, fate.neighbour)
-    return _summed(new, goes, taker), (goes, target)
+    start, stop = jnp.zeros((), jnp.int32), jnp.asarray(count, jnp.int32)
+    turn = _stored(state, fate.slot, held, new), new, new
+    _, own, goes = jax.lax.fori_loop(start, stop, one, turn)
+    return own, (goes, jnp.where(taker < count, slots, fate.neighbour))
 
 
 def _stored(state: BufferState, slot: Array, held: Array, like: Moved) -> Moved:
     """What is in some slots; nothing in those that are not held."""
-    nothing = jax.tree.map(jnp.zeros_like, like)
-    masses = nothing.masses if state.masses is None else _rows(state.masses, slot, 0)
-    logs = _rows(state.log_weight, slot, 0)
-    return Moved(_rows(state.values, slot, 0), masses, logs).where(held, nothing)
+    masses = like.masses if state.masses is None else _rows(state.masses, slot, 0)
+    logs, values = _rows(state.log_weight, slot, 0), _rows(state.values, slot, 0)
+    masses, logs = (jnp.where(held, x, 0) for x in (masses, logs))
+    return Moved(jnp.where(held[:, None], values, 0), masses, logs)
 
 
 def _add(state: BufferState, more: Moved, slot: Int[Array, " batch"]) -> BufferState:
     """Adds coefficients to stored atoms; each that changes gets the largest of the weights."""
-    there = slot < len(state.log_weight)
-    old = _stored(state, slot, there, more)
     # of rows with one slot each has the same sum, and writes the same
     first = jnp.argmax(slot[:, None] == slot[None, :], axis=1)
-    total = _summed(old, more, first)
-    total = jax.tree.map(lambda x: x[first], total)
+    total = _stored(state, slot, slot < len(state.log_weight), more).plus(more, first).row(first)
 
     def put(held: Array, new: Array) -> Array:
         return held.at[slot].set(new.astype(held.dtype), mode="drop")
@@ -150,17 +144,6 @@ def _add(state: BufferState, more: Moved, slot: Int[Array, " batch"]) -> BufferS
         values=put(state.values, total.values),
         masses=None if state.masses is None else put(state.masses, total.masses),
         log_weight=put(state.log_weight, total.logs),
-    )
-
-
-def _summed(held: Moved, more: Moved, row: Int[Array, " batch"]) -> Moved:
-    """Some coefficients, and others that are added to their rows, in units of the largest weight."""
-    peak = held.logs.at[row].max(more.logs, mode="drop")
-    held, more = held.scaled(peak), more.scaled(_rows(peak, row, jnp.inf))
-    return Moved(
-        held.values.at[row].add(more.values, mode="drop"),
-        held.masses.at[row].add(more.masses, mode="drop"),
-        peak,
     )
 
 
