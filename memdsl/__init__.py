@@ -40,6 +40,7 @@ from .spec._capacity import (
     LeastUsed as LeastUsed,
     LeaveOneOut as LeaveOneOut,
     Oldest as Oldest,
+    Pairwise as Pairwise,
     Project as Project,
     Random as Random,
     Smallest as Smallest,

@@ -16,6 +16,7 @@ from .spec._capacity import (
     LeastUsed,
     LeaveOneOut,
     Oldest,
+    Pairwise,
     Project,
     Random,
     Smallest,
@@ -156,6 +157,7 @@ _rule("richard2009online")(lambda s: _is(Coherence)(s) or _is(Delta, on="atoms")
 _rule("platt1991resource")(_is(Surprise))
 _rule("chen2012qklms")(_is(AddToNearest))
 _rule("orabona2008projectron")(_is(Project))
+_rule("wang2012breaking")(_is(Pairwise))
 _rule("rzepka2012fixed")(_is(Smallest))
 _rule("cavallanti2007tracking")(_is(Random, reservoir=False))
 _rule("vitter1985random")(_is(Random, reservoir=True))

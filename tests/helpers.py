@@ -171,10 +171,11 @@ CAPACITIES: dict[str, Any] = {
     "oldest": md.Budget(3),
     "pinned": md.Budget(3, md.Oldest(sinks=1), md.AddToNearest()),
     "smallest": md.Budget(3, md.Smallest(), md.Project(1e-3)),
+    "pairwise": md.Budget(3, md.Smallest(), md.Pairwise()),
     "least_used": md.Budget(3, md.LeastUsed(0.5)),
     "leave_one_out": md.Budget(3, md.LeaveOneOut(0.1), md.AddToNearest()),
     "random": md.Budget(3, md.Random(seed=1)),
-    "reservoir": md.Budget(3, md.Random(seed=2, reservoir=True)),
+    "reservoir": md.Budget(3, md.Random(seed=2, reservoir=True), md.AddToNearest()),
 }
 
 READS: dict[str, Any] = {

@@ -194,7 +194,9 @@ evictions = _one_of(
     st.builds(md.LeaveOneOut, static),
     st.builds(md.Random, st.integers(0, 9), st.booleans()),
 )
-merges = _one_of(st.sampled_from([md.Drop(), md.AddToNearest()]), st.builds(md.Project, plain))
+merges = _one_of(
+    st.sampled_from([md.Drop(), md.AddToNearest(), md.Pairwise()]), st.builds(md.Project, plain)
+)
 capacities = _one_of(
     st.just(md.All()),
     st.builds(md.Window, counts, st.integers(0, 3)),

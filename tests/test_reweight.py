@@ -11,7 +11,7 @@ import pytest
 import memdsl as md
 from memdsl.grow._fold import Atoms, fold, take
 from memdsl.spec._reweight import NEGATIVE
-from memdsl.state._slots import reject
+from memdsl.state._slots import offer
 from memdsl.state._write import recall
 
 
@@ -184,7 +184,7 @@ def test_a_merge_of_weights_that_no_float_holds():
         held = state.put(
             log_weight=state.log_weight.at[0].set(old), masses=state.masses.at[0].set(1.0)
         )
-        one = reject(memory, held, *atom, jnp.asarray(new, jnp.float32))
+        one = offer(memory, held, jnp.asarray(False), *atom, jnp.asarray(new, jnp.float32))
         batch = Atoms(*(x[None] for x in (*atom, jnp.asarray(new, jnp.float32), jnp.asarray(1.0))))
         for after in (one, take(memory, held, batch)):
             peak = max(old, new)

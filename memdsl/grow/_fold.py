@@ -1,20 +1,22 @@
 """Folding a batch of pairs into a memory: what its pairs would do one after the other, at once."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..spec._capacity import AddToNearest, Budget, Drop, LeastUsed, LeaveOneOut, Oldest, Window
+from ..spec._capacity import AddToNearest, Budget, Drop, LeaveOneOut, Oldest, Window
 from ..spec._facts import degree, one_pair
 from ..spec._gate import admissions
 from ..spec._memory import Memory
 from ..spec._write import Recalled, Reweight
 from ..state import AbstractState, BufferState, fade, MatrixState, Token
-from ..state._slots import arrival, attempted, count_more, insert, reject, select
+from ..state._slots import arrival, attempted, count_more, offer
+from ..state._usage import observe
 from ..state._write import recall
-from ._greedy import decide, Fate, sinks_of
+from ._greedy import decide, sinks_of
+from ._scatter import Atoms as Atoms, scatter
 
 
 def fold(
@@ -36,28 +38,13 @@ def fold(
     if isinstance(state, MatrixState):
         after = absorb(memory, fade(memory, state), batch)
     else:
-        faded: Any = fade(memory, observed(memory, state, keys))
+        faded: Any = fade(memory, observe(memory, state, keys))
         batch = state.everywhere(batch)  # who owns a slot writes it
         after = take(memory, faded, batch)
         if is_guarded is not None:
             after = count_more(after, guarded=jnp.sum(is_guarded, dtype=jnp.int32))
         after = after.settled()
     return jax.tree.map(lambda x, old: x.astype(old.dtype), _counted(after), state)
-
-
-class Atoms(NamedTuple):
-    """The atoms that the pairs of a batch would be, `exp(log_weight) kernel(key, .) (value, mass)`."""
-
-    keys: Float[Array, "batch key"]
-    values: Float[Array, "batch value"]
-    masses: Float[Array, " batch"]
-    log_weights: Float[Array, " batch"]
-    sizes: Float[Array, " batch"]
-    """The norms of their error signals."""
-
-    def rows(self, start: int, stop: int) -> "Atoms":
-        """Some of them."""
-        return Atoms(*(rows[start:stop] for rows in self))
 
 
 def atoms_of(
@@ -85,24 +72,12 @@ def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState:
     return MatrixState(state.matrix + features.T @ batch.values, mass, state.count)
 
 
-def observed(memory: Memory, state: BufferState, keys: Array) -> BufferState:
-    """The buffer, having been read by the batch, which is what `LeastUsed` keeps track of."""
-    capacity = memory.capacity
-    if not isinstance(capacity, Budget) or not isinstance(capacity.evict, LeastUsed):
-        return state
-    weights = jax.vmap(lambda q: jnp.abs(state.weights(memory, q)[0]))(keys)
-    total = jnp.sum(weights, axis=1, keepdims=True)
-    shares = weights / jnp.maximum(total, jnp.finfo(weights.dtype).tiny)
-    powers = jnp.arange(len(keys) + 1).astype(weights.dtype)
-    fades = jnp.asarray(capacity.evict.fade, weights.dtype) ** powers
-    return state.put(usage=fades[-1] * state.usage + fades[:-1][::-1] @ shares)
-
-
 def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
     """The buffer after a batch of pairs.
 
-    Where nobody is evicted, or whoever is oldest is and is lost, the fate of all pairs is known
-    ahead, and what they change is scattered at once. Otherwise they are taken one by one.
+    Where nobody is evicted, or whoever is oldest is, and is lost or added to the nearest, the fate of
+    all pairs is known ahead, and what they change is scattered at once. Otherwise they are taken one
+    by one.
     """
     keys, sizes = batch.keys, batch.sizes
     capacity, slots = memory.capacity, len(state.log_weight)
@@ -112,7 +87,7 @@ def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
     evict = Oldest() if isinstance(capacity, Window) else capacity.evict
     merge = Drop() if isinstance(capacity, Window) else capacity.merge
     count = jnp.asarray(len(keys), jnp.int32)
-    if isinstance(evict, Oldest) and isinstance(merge, Drop):
+    if isinstance(evict, Oldest) and isinstance(merge, Drop | AddToNearest):
         turn = slots - sinks_of(memory)  # more than this would evict each other
         for start in range(0, len(keys), turn):
             part = batch.rows(start, start + turn)
@@ -141,67 +116,9 @@ def one_by_one(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
         for gate in admissions(memory.gate):
             admitted = admitted & gate.admits(seen)
         state = attempted(state)
-        inserted = insert(memory, state, key, value, mass, log_weight)
-        rejected = reject(memory, state, key, value, mass, log_weight)
-        return select(admitted, inserted, rejected), None
+        return offer(memory, state, admitted, key, value, mass, log_weight), None
 
     return jax.lax.scan(body, state, batch)[0]
-
-
-def scatter(memory: Memory, state: BufferState, batch: Atoms, fate: Fate) -> BufferState:
-    """The buffer with the atoms of a batch in the slots that were decided, the rest merged."""
-    slots = len(state.log_weight)
-    inserted = fate.inserted(slots)
-    count = jnp.sum(inserted, dtype=jnp.int32)
-    free = slots - jnp.sum(state.valid, dtype=jnp.int32)
-
-    def put(old: Array, new: Any) -> Array:
-        return old.at[fate.slot].set(jnp.asarray(new, old.dtype), mode="drop")
-
-    births = state.counts.admitted + fate.rank
-    state = state.put(
-        keys=put(state.keys, batch.keys),
-        values=put(state.values, batch.values),
-        masses=None if state.masses is None else put(state.masses, batch.masses),
-        log_weight=put(state.log_weight, batch.log_weights),
-        birth=put(state.birth, births),
-        usage=put(state.usage, 1),
-    )
-    merged = jnp.zeros(len(batch.keys), bool)
-    capacity = memory.capacity
-    if isinstance(capacity, Budget) and isinstance(capacity.merge, AddToNearest):
-        merged = fate.neighbour < slots
-        state = _add(state, batch, fate.neighbour)
-    total_merged = jnp.sum(merged, dtype=jnp.int32)
-    return count_more(
-        state,
-        attempted=len(batch.keys),
-        admitted=count,
-        merged=total_merged,
-        evicted=jnp.maximum(count - free, 0),
-        dropped=len(batch.keys) - count - total_merged,
-    )
-
-
-def _add(state: BufferState, batch: Atoms, slot: Array) -> BufferState:
-    """Adds coefficients to stored atoms; each that changes gets the largest of the weights."""
-    changes: Bool[Array, " slots"] = jnp.zeros_like(state.valid).at[slot].set(True, mode="drop")
-    logs = batch.log_weights.astype(state.log_weight.dtype)
-    peak = state.log_weight.at[slot].max(logs, mode="drop")
-    old = jnp.exp(jnp.where(changes, state.log_weight - peak, 0))
-    new = jnp.exp(logs - peak.at[slot].get(mode="fill", fill_value=jnp.inf))
-
-    def summed(held: Array, more: Array) -> Array:
-        more = jnp.zeros_like(held).at[slot].add(more.astype(held.dtype), mode="drop")
-        wide = (...,) + (None,) * (held.ndim - 1)
-        return jnp.where(changes[wide], old[wide] * held + more, held)
-
-    masses = state.masses
-    return state.put(
-        values=summed(state.values, new[:, None] * batch.values),
-        masses=None if masses is None else summed(masses, new * batch.masses),
-        log_weight=peak,
-    )
 
 
 def _counted(state: Any) -> Any:

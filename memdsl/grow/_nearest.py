@@ -1,17 +1,20 @@
-"""The nearest stored key, exactly, at the price of one matrix product."""
+"""The nearest stored key, exactly, at the price of one matrix product; a block of slots at a time."""
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..state._shards import Shards
+from ..state._shards import as_spread_as, Shards
+from ..state._streamed import BLOCK, LARGE
 
 
 _SCREENED = 2**22  # products of sizes above this are screened by a matrix product first
 _CANDIDATES = 8
+_Carry = TypeVar("_Carry")
 
 
 def nearest(
@@ -33,6 +36,44 @@ def nearest(
             (shards.along(0).spec, shards.along(0).spec, shards.whole.spec),
             *(keys, allowed, queries),
         )
+    none = jnp.full(len(queries), jnp.inf, keys.dtype), jnp.zeros(len(queries), jnp.int32)
+    none = as_spread_as(keys, none)
+
+    def step(best: tuple[Array, Array], first: Array, keys: Array, allowed: Array) -> Any:
+        square, slot = _within(keys, allowed, queries, best[0])
+        closer = square < best[0]
+        return jnp.where(closer, square, best[0]), jnp.where(closer, first + slot, best[1])
+
+    return swept(step, none, keys, allowed)
+
+
+def swept(
+    step: Callable[[_Carry, Array, Array, Array], _Carry],
+    start: _Carry,
+    keys: Float[Array, "slots key"],
+    allowed: Bool[Array, " slots"],
+) -> _Carry:
+    """`step(carry, first slot, keys, allowed)` over the blocks of a large buffer in which any slot is
+    allowed, or over a smaller one at once. The last two blocks overlap where they must."""
+    slots = len(keys)
+    zero = jnp.zeros((), jnp.int32)
+    if slots <= LARGE:
+        return step(start, zero, keys, allowed)
+
+    def one(index: Array, carry: _Carry) -> _Carry:
+        first = jnp.minimum(index * BLOCK, slots - BLOCK)
+        there = jax.lax.dynamic_slice_in_dim(allowed, first, BLOCK)
+
+        def looked() -> _Carry:
+            return step(carry, first, jax.lax.dynamic_slice_in_dim(keys, first, BLOCK), there)
+
+        return jax.lax.cond(jnp.any(there), looked, lambda: carry)
+
+    return jax.lax.fori_loop(zero, jnp.asarray(-(-slots // BLOCK), jnp.int32), one, start)
+
+
+def _within(keys: Array, allowed: Array, queries: Array, known: Array) -> tuple[Array, Array]:
+    """The nearest of some keys, if it is nearer than what is known already."""
     if len(keys) * queries.size <= _SCREENED or len(keys) <= _CANDIDATES:
         return _direct(keys, allowed, queries)
     keys = jnp.where(allowed[:, None], keys, 0)
@@ -42,7 +83,7 @@ def nearest(
     squares = jnp.where(allowed[slots], squares, jnp.inf)
     best, slot = _lowest(squares, slots)
     # no other key is as near if the last candidate's bound is above the best (a rounding apart)
-    apart = best * (1 + 4 * keys.shape[1] * jnp.finfo(keys.dtype).eps)
+    apart = jnp.minimum(best, known) * (1 + 4 * keys.shape[1] * jnp.finfo(keys.dtype).eps)
     enough = jnp.all((-negative[:, -1] > apart) | jnp.isinf(best))
     return jax.lax.cond(enough, lambda: (best, slot), lambda: _direct(keys, allowed, queries))
 

@@ -12,6 +12,7 @@ from ..spec._capacity import (
     LeastUsed,
     LeaveOneOut,
     Oldest,
+    Pairwise,
     Project,
     Random,
     Smallest,
@@ -79,6 +80,8 @@ def merged(memory: Memory, function: Function, gone: Atom) -> Function:
     atoms = function.atoms
     if isinstance(merge, Drop) or not atoms:
         return function
+    if isinstance(merge, Pairwise):
+        return _joined(memory, function, gone)
     if isinstance(merge, AddToNearest):
         distances = [plain(_squared_distance(atom.key, gone.key)) for atom in atoms]
         nearest = distances.index(min(distances))
@@ -100,6 +103,44 @@ def merged(memory: Memory, function: Function, gone: Atom) -> Function:
         for atom, share in zip(atoms, shares, strict=True)
     ]
     return function.put(atoms=tuple(moved))
+
+
+def _joined(memory: Memory, function: Function, gone: Atom) -> Function:
+    """The function with an atom and one that is there as one atom between them."""
+    atoms, kernel = function.atoms, memory.kernel
+    parts = [i / 8 for i in range(9)]
+    losses = [[plain(_lost(memory, gone, atom, h)) for h in parts] for atom in atoms]
+    partner = min(range(len(atoms)), key=lambda i: min(losses[i]))
+    other, best = atoms[partner], min(range(9), key=losses[partner].__getitem__)
+    h = parts[best]
+    low, high = max(h - 1 / 8, 0.0), min(h + 1 / 8, 1.0)
+    slope = jax.grad(lambda h: _lost(memory, gone, other, h))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if plain(slope(middle)) < 0 else (low, middle)
+    if plain(_lost(memory, gone, other, low)) < losses[partner][best]:
+        h = low
+    key = (1 - h) * gone.key + h * other.key
+    mine, theirs = (kernel(atom.key, key) / kernel(key, key) for atom in (gone, other))
+    joined = other.put(key=key, value=theirs * other.value, mass=theirs * other.mass).moved(
+        mine * gone.value, mine * gone.mass, gone.log_weight
+    )
+    joined = joined.put(momentum=mine * gone.momentum + theirs * other.momentum)
+    return function.put(atoms=(*atoms[:partner], joined, *atoms[partner + 1 :]))
+
+
+def _lost(memory: Memory, gone: Atom, other: Atom, h: Any) -> Any:
+    """The square of what the function loses where two atoms become one, h of the way along."""
+    kernel, mass = memory.kernel, memory.read.needs_mass()
+    place = (1 - h) * gone.key + h * other.key
+    both = []
+    for atom in (gone, other):
+        coefficient = jnp.append(atom.value, atom.mass) if mass else atom.value
+        both.append((atom.key, jnp.exp(atom.log_weight) * coefficient))
+    (x, a), (y, b) = both
+    c = (kernel(x, place) * a + kernel(y, place) * b) / kernel(place, place)
+    three = ((x, a), (y, b), (place, -c))
+    return sum(kernel(k, q) * (u @ v) for k, u in three for q, v in three)
 
 
 def used(memory: Memory, function: Function, query: Any) -> Function:

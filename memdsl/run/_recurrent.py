@@ -9,7 +9,8 @@ from jaxtyping import Array
 from ..spec._memory import Leaf, Memory
 from ..state import AbstractState, BufferState, DescentState, fade, read
 from ..state._descent import settled
-from ..state._slots import observe, select
+from ..state._slots import select
+from ..state._usage import observe
 from ..state._write import write, write_pair
 from ._inputs import Inputs
 
@@ -54,7 +55,7 @@ def one_token(memory: Leaf, state: AbstractState, token: Inputs) -> tuple[Abstra
     out = read(first, after, query) if early is None else early
     held: Any = after.function if isinstance(after, DescentState) else after
     if isinstance(held, BufferState) and isinstance(first, Memory):
-        seen = observe(first, held, query)
+        seen = observe(first, held, query[None])
         seen = seen if token.there is None else select(token.there, seen, held)
         after = seen if held is after else eqx.tree_at(lambda s: s.function, after, seen)
     return after, out

@@ -23,6 +23,7 @@ from ._blocks import chosen
 from ._local import tilted
 from ._shards import Shards, together, top_k
 from ._solve import solve
+from ._streamed import finite, LARGE, Stored, streamed
 
 
 class Counts(eqx.Module):
@@ -64,7 +65,7 @@ class BufferState(AbstractState):
     @property
     def valid(self) -> Array:
         """Which slots hold an atom."""
-        return self.log_weight > -jnp.inf
+        return self.stored.valid
 
     @property
     def parts(self) -> Shards | None:
@@ -103,51 +104,50 @@ class BufferState(AbstractState):
         zero = jnp.zeros((), self.log_weight.dtype)
         return insert(memory, self, key, value, mass, zero)  # pyright: ignore[reportReturnType]
 
+    @property
+    def stored(self) -> Stored:
+        """What the slots hold, without its history."""
+        return Stored(self.keys, self.values, self.masses, self.log_weight)
+
     def safe(self) -> tuple[Array, Array, Array | None]:
         """Keys, values and masses with zeros in the empty slots, whatever they hold."""
-        valid = self.valid
-        keys = jnp.where(valid[:, None], self.keys, 0)
-        values = jnp.where(valid[:, None], self.values, 0)
-        return keys, values, None if self.masses is None else jnp.where(valid, self.masses, 0)
-
-    def weights(self, memory: Memory, query: Array) -> tuple[Array, Array | None]:
-        """`(weights, log_scale)`: each atom's `exp(log_weight) kernel(k, q)`, up to a common scale."""
-        valid = self.valid
-        keys = jnp.where(valid[:, None], self.keys, 0)
-        log_weight = jnp.where(valid, self.log_weight, 0)
-        if memory.kernel.is_exponential():
-            logits = log_weight + memory.kernel.log_pairs(keys, query[None, :])[:, 0]
-            logits = jnp.where(valid, logits, -jnp.inf)
-            peak = jnp.max(logits, initial=-jnp.inf)
-            peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
-            return jnp.exp(logits - peak), peak
-        similar = memory.kernel.pairs(keys, query[None, :])[:, 0]
-        return jnp.where(valid, jnp.exp(log_weight) * similar, 0), None
+        return self.stored.safe()
 
     def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
         if is_solved(memory):
             return Pair(self.solved(memory, query), None)
-        if self.parts is not None and top is None and not _fits_lines(memory):
+        kernel, signed = memory.kernel, one_pair(memory.write).has_signed_masses()
+        if top is not None or _fits_lines(memory):  # those look at all atoms at once
+            return self._of_some(memory, query, top, signed)
+        if self.parts is not None:
             return self.by_shard(memory, query)
-        weights, log_scale = self.weights(memory, query)
+
+        def read(some: Stored) -> Pair:
+            return some.sums(*some.weights(kernel, query), signed)
+
+        stored = self.stored
+        pair = streamed(stored, read) if len(self.log_weight) > LARGE else read(stored)
+        return pair if pair.log_scale is None else pair._replace(log_scale=finite(pair.log_scale))
+
+    def _of_some(self, memory: Memory, query: Array, top: int | None, signed: bool) -> Pair:
+        weights, log_scale = self.stored.weights(memory.kernel, query)
+        log_scale = None if log_scale is None else finite(log_scale)
         if top is not None and blocks_of(memory.read) is not None:
             weights = jnp.where(self.in_blocks(memory, query), weights, 0)
         elif top is not None and top < len(weights):
             ranked = jax.lax.stop_gradient(self.ranked(memory, query, weights))
             _, chosen = top_k(ranked, top, self.parts)
             weights = jnp.where(jnp.zeros(len(weights), bool).at[chosen].set(True), weights, 0)
+        pair = self.stored.sums(weights, log_scale, signed)
         keys, values, masses = self.safe()
-        mass = None if masses is None else weights @ masses
-        size = None
-        if masses is not None and one_pair(memory.write).has_signed_masses():
-            size = weights @ jnp.abs(masses)
-        if masses is not None and _fits_lines(memory):
-            core: Any = memory.read.core()
-            feature = jax.vmap(unpulled(memory.kernel)[1])
-            ridge = jnp.asarray(core.ridge, keys.dtype)
-            around = feature(keys), feature(query[None, :])[0]
-            weights = tilted(weights, masses, *around, ridge, log_scale)
-        return Pair(weights @ values, mass, log_scale, size)
+        if masses is None or not _fits_lines(memory):
+            return pair
+        core: Any = memory.read.core()
+        feature = jax.vmap(unpulled(memory.kernel)[1])
+        ridge = jnp.asarray(core.ridge, keys.dtype)
+        around = feature(keys), feature(query[None, :])[0]
+        weights = tilted(weights, masses, *around, ridge, log_scale)
+        return pair._replace(value=weights @ values)
 
     def by_shard(self, memory: Memory, query: Array) -> Pair:
         """What all atoms answer: each shard reads its own, and what they read is put together."""

@@ -67,6 +67,12 @@ class Shards:
         return local + jax.lax.axis_index(self.axis).astype(local.dtype) * slots
 
 
+def as_spread_as(like: Array, arrays: Any) -> Any:
+    """Inside `each`: constants, told to differ from shard to shard if `like` does."""
+    axes = tuple(jax.typeof(like).vma)
+    return jax.lax.pcast(arrays, axes, to="varying") if axes else arrays
+
+
 def together(pair: Pair, there: Bool[Array, ""], axis: str) -> Pair:
     """The sum of what the shards along an axis have read; `there` says where there is any atom."""
     value, mass, top, size = pair

@@ -13,7 +13,7 @@ from ..spec._write import AbstractWrite, Delta, Recalled
 from ._base import AbstractState, answer, divided, fade, Pair, Token
 from ._buffer import BufferState
 from ._descent import DescentState, write_descent
-from ._slots import admits, attempted, count_more, insert, reject, select
+from ._slots import admits, attempted, count_more, insert, offer, select
 
 
 def write(memory: Leaf, state: AbstractState, token: Token) -> AbstractState:
@@ -91,9 +91,7 @@ def _take(
     log_weight = jnp.zeros_like(state.log_weight, shape=()) if log_weight is None else log_weight
     admitted = admits(memory, state, token)
     state = attempted(state)
-    inserted = insert(memory, state, token.key, value, mass, log_weight)
-    rejected = reject(memory, state, token.key, value, mass, log_weight)
-    return select(admitted, inserted, rejected)
+    return offer(memory, state, admitted, token.key, value, mass, log_weight)
 
 
 def _remove_and_add(

@@ -191,6 +191,34 @@ def _novel(threshold: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return held, batch, np.asarray(fate.inserted(64))
 
 
+@check(
+    "B8", "a pair merged within t changes f by at most |u| sqrt(2 - 2 exp(-t^2 / 2 scale^2))", 0.0
+)
+def b8() -> float:
+    scale, reach, above = 0.7, 0.4, 0.0
+    every = md.Memory(md.RBF(scale=scale), md.Hebb(), capacity=md.Budget(8))
+    capacity = md.Budget(8, merge=md.AddToNearest())
+    merging = every.replace(gate=md.Novelty(reach), capacity=capacity)
+    at = draw(3, 400, 2) * 2
+
+    @jax.jit
+    def change(pair, values):
+        found = []
+        for memory in (every, merging):
+            state, _ = md.run(memory, md.empty(memory, 2, 3, dtype=jnp.float64), pair, values)
+            found.append(md.evaluate(memory, state, at))
+        return jnp.linalg.norm(found[0] - found[1], axis=1)
+
+    for seed in range(20):
+        pair = jnp.stack([draw(seed, 2), draw(seed, 2) + 0.25 * jnp.tanh(draw(seed + 50, 2))])
+        values = draw(seed + 100, 2, 3)
+        bound = np.sqrt(2 - 2 * np.exp(-(reach**2) / (2 * scale**2)))
+        worst_change = float(jnp.max(change(pair, values)))
+        assert worst_change > 0
+        above = max(above, worst_change - float(bound * jnp.linalg.norm(values[1])))
+    return above
+
+
 @check("E1", "a batch lets in what its keys, taken in order, would let in", 0.0)
 def e1() -> float:
     differ = 0
