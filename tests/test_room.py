@@ -15,6 +15,7 @@ from memdsl.state._usage import observe
 
 
 WIDE = jnp.float64
+write = eqx.filter_jit(md.grow.write)
 EVICTIONS = {
     "oldest": md.Oldest(),
     "pinned": md.Oldest(sinks=1),
@@ -159,15 +160,21 @@ def test_what_the_removal_of_one_of_two_atoms_loses(first, merge, loss):
     memory = md.Memory(md.RBF(), md.Hebb(), md.Novelty(2.0), md.Budget(1, merge=merge))
     digits = len(str(loss)) - 2
     assert round(float(lost(memory, keys, values)), digits) == loss
-    # the same by a resize: the smaller of two stored atoms goes
-    spec = memory.replace(gate=md.Keep(), capacity=md.Budget(2, md.Smallest(), merge))
-    layer = md.Grown(md.Dense(1, start="zeros"), spec)
+
+
+@pytest.mark.parametrize("merge", MERGES.values(), ids=MERGES)
+def test_a_resize_loses_what_the_same_merge_loses_in_a_write(merge):
+    """Of two stored atoms the smaller goes, as a pair goes that is not let in."""
+    keys, values = jnp.array([[0.0], [1.0]]), jnp.array([[3.0], [1.0]])
+    kept = md.Memory(md.RBF(), md.Hebb(), md.Novelty(2.0), md.Budget(1, merge=merge))
+    one, _ = md.run(kept, md.empty(kept, 1, 1, dtype=WIDE), keys, values)
+    memory = md.Memory(md.RBF(), md.Hebb(), capacity=md.Budget(2, md.Smallest(), merge))
+    layer = md.Grown(md.Dense(1, start="zeros"), memory)
     model = md.build(layer, md.Dims(model=1), key=jax.random.key(0), dtype=WIDE)
-    model = md.grow.write(model, (md.grow.Pairs(keys, -values),))
+    model = write(model, (md.grow.Pairs(keys, -values),))
     small = md.grow.resize(model, 1, merge=merge)
-    one, _ = md.run(memory, md.empty(memory, 1, 1, dtype=WIDE), keys, values)
     at = jnp.array([[0.3], [2.0]])
-    np.testing.assert_allclose(jax.vmap(small)(at), md.evaluate(memory, one, at), atol=1e-12)
+    np.testing.assert_allclose(jax.vmap(small)(at), md.evaluate(kept, one, at), atol=1e-12)
 
 
 @pytest.mark.parametrize("first", [1.0, 3.0])
@@ -257,7 +264,7 @@ def model_of(evict, merge, getkey, read=None, kernel=None):
     layer = md.Grown(md.Dense(3, start="zeros", trainable=False), memory)
     model = md.build(layer, md.Dims(model=2), key=getkey(), dtype=WIDE)
     pairs = md.grow.Pairs(jax.random.normal(getkey(), (9, 2)), jax.random.normal(getkey(), (9, 3)))
-    return md.grow.write(model, (pairs,))
+    return write(model, (pairs,))
 
 
 @pytest.mark.parametrize(
@@ -283,10 +290,10 @@ def test_fewer_slots_evict_and_merge_as_a_write_does(evict, merge, getkey):
         np.testing.assert_allclose(
             jnp.sum(state.values, 0), jnp.sum(model.state.values, 0), rtol=1e-12
         )
-    # the same from below: one slot less at a time
-    slowly = functools.reduce(md.grow.resize, range(11, 3, -1), model)
-    np.testing.assert_allclose(slowly.state.values, state.values, rtol=1e-12, atol=1e-13)
-    written = md.grow.write(small, (md.grow.Pairs(jnp.ones((1, 2)), jnp.ones((1, 3))),))
+    twice = md.grow.resize(md.grow.resize(model, 7), 4)
+    x = model.state.keys[:9]
+    np.testing.assert_allclose(jax.vmap(twice)(x), jax.vmap(small)(x), rtol=1e-12, atol=1e-13)
+    written = write(small, (md.grow.Pairs(jnp.ones((1, 2)), jnp.ones((1, 3))),))
     assert written.state.counts.evicted == 6
 
 
@@ -327,7 +334,7 @@ def test_equal_layers_of_a_stack_shrink_one_by_one(getkey):
         return jnp.mean((y - t) ** 2)
 
     _, _, pairs = eqx.filter_jit(md.grow.backward)(loss, model, x, jnp.sin(3 * x))
-    model = eqx.filter_jit(md.grow.write)(model, pairs)
+    model = write(model, pairs)
     (stacked,) = md.grow.growing(md.grow.resize(model, 3))
     (before,) = md.grow.growing(model)
     for index in range(2):

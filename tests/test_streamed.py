@@ -116,9 +116,10 @@ def test_blocks_without_atoms_are_passed_over_and_no_count_compiles_anew(monkeyp
     assert said.count("cond[") == 1
 
 
-def temp(function, *arguments):
+def temp(function, *arguments, **options):
     """The bytes that a compiled function needs besides what goes in and out."""
-    return jax.jit(function).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
+    compiled = jax.jit(function, **options).lower(*arguments).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
 
 
 MANY, QUERIES = 200_000, 64
@@ -157,7 +158,8 @@ def test_a_growing_layer_never_makes_all_atoms_times_all_queries(memory, getkey)
     def write(arrays, pairs):
         return eqx.filter(md.grow.write(eqx.combine(arrays, rest), (pairs,)), eqx.is_array)
 
-    assert temp(write, arrays, md.grow.Pairs(x, jnp.zeros((QUERIES, 2), jnp.float32))) < WHOLE / 8
+    pairs = md.grow.Pairs(x, jnp.zeros((QUERIES, 2), jnp.float32))
+    assert temp(write, arrays, pairs, donate_argnums=0) < WHOLE / 4  # room for a copy of the keys
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_nor_does_what_decides_about_a_batch(gate, capacity, getkey):
     memory = md.Memory(md.RBF(), md.Hebb(), gate, capacity)
     state = jax.eval_shape(lambda: md.empty(memory, 4, 2))
     keys, errors = jnp.zeros((QUERIES, 4), jnp.float32), jnp.zeros((QUERIES, 2), jnp.float32)
-    assert temp(functools.partial(fold, memory), state, keys, errors) < WHOLE / 8
+    assert temp(functools.partial(fold, memory), state, keys, errors, donate_argnums=0) < WHOLE / 4
 
 
 @pytest.mark.parametrize("allowed", [23, 4, 0])

@@ -12,7 +12,7 @@ from ..spec._gate import admissions
 from ..spec._memory import Memory
 from ..spec._write import Recalled, Reweight
 from ..state import AbstractState, BufferState, fade, MatrixState, Token
-from ..state._slots import arrival, attempted, count_more, offer
+from ..state._slots import arrival, count_more, offer
 from ..state._usage import observe
 from ..state._write import recall
 from ._greedy import decide, sinks_of
@@ -75,50 +75,51 @@ def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState:
 def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
     """The buffer after a batch of pairs.
 
-    Where nobody is evicted, or whoever is oldest is, and is lost or added to the nearest, the fate of
-    all pairs is known ahead, and what they change is scattered at once. Otherwise they are taken one
-    by one.
+    As long as nobody is evicted, or whoever is oldest is, and is lost or added to the nearest, the fate
+    of pairs is known ahead, and what they change is scattered at once. The rest is taken one by one.
     """
-    keys, sizes = batch.keys, batch.sizes
-    capacity, slots = memory.capacity, len(state.log_weight)
+    capacity, slots, size = memory.capacity, len(state.log_weight), len(batch.keys)
     free = slots - jnp.sum(state.valid, dtype=jnp.int32)
+    count = jnp.asarray(size, jnp.int32)
     if not isinstance(capacity, Budget | Window):
-        return scatter(memory, state, batch, decide(memory, state, keys, sizes, free))
+        return scatter(memory, state, batch, decide(memory, state, batch.keys, batch.sizes, free))
     evict = Oldest() if isinstance(capacity, Window) else capacity.evict
     merge = Drop() if isinstance(capacity, Window) else capacity.merge
-    count = jnp.asarray(len(keys), jnp.int32)
-    if isinstance(evict, Oldest) and isinstance(merge, Drop | AddToNearest):
+    stays_put = isinstance(merge, Drop | AddToNearest)  # no key moves, nor all values
+    if isinstance(evict, Oldest) and stays_put:
         turn = slots - sinks_of(memory)  # more than this would evict each other
-        for start in range(0, len(keys), turn):
+        for start in range(0, size, turn):
             part = batch.rows(start, start + turn)
             fate = decide(memory, state, part.keys, part.sizes, count)
             state = scatter(memory, state, part, fate)
         return state
-    if admissions(memory.gate) and not isinstance(merge, Drop | AddToNearest):
-        return one_by_one(memory, state, batch)
     room = free - int(isinstance(evict, LeaveOneOut))
-    fate = decide(memory, state, keys, sizes, count)
-    fits = jnp.sum(fate.inserted(slots), dtype=jnp.int32) <= room
-    return jax.lax.cond(
-        fits,
-        lambda: scatter(memory, state, batch, fate),
-        lambda: one_by_one(memory, state, batch),
-    )
+    fate = decide(memory, state, batch.keys, batch.sizes, count)
+    inserted = fate.inserted(slots)
+    known = (jnp.cumsum(inserted, dtype=jnp.int32) <= room) & (inserted | stays_put)
+    known = jnp.cumsum(~known) == 0
+    return one_by_one(memory, scatter(memory, state, batch, fate, known), batch, ~known)
 
 
-def one_by_one(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
-    """The buffer after a batch of pairs, taken in order: the definition, for every capacity."""
+def one_by_one(
+    memory: Memory, state: BufferState, batch: Atoms, there: Bool[Array, " batch"] | None = None
+) -> BufferState:
+    """The buffer after some pairs of a batch, taken in order: the definition, for every capacity."""
+    every = jnp.ones(len(batch.keys), bool)
 
-    def body(state: BufferState, pair: Atoms) -> tuple[BufferState, None]:
-        key, value, mass, log_weight, size = pair
-        seen = arrival(memory, state, Token(key, value))._replace(surprise=size)
-        admitted = jnp.asarray(True)
-        for gate in admissions(memory.gate):
-            admitted = admitted & gate.admits(seen)
-        state = attempted(state)
-        return offer(memory, state, admitted, key, value, mass, log_weight), None
+    def body(state: BufferState, turn: tuple[Atoms, Array]) -> tuple[BufferState, None]:
+        (key, value, mass, log_weight, size), there = turn
 
-    return jax.lax.scan(body, state, batch)[0]
+        def admitted() -> Array:
+            seen = arrival(memory, state, Token(key, value))._replace(surprise=size)
+            gates = admissions(memory.gate)
+            return jnp.all(jnp.stack([jnp.asarray(True), *(gate.admits(seen) for gate in gates)]))
+
+        enters = jax.lax.cond(there, admitted, lambda: jnp.asarray(False))
+        counted = count_more(state, attempted=there)
+        return offer(memory, counted, enters, key, value, mass, log_weight, there=there), None
+
+    return jax.lax.scan(body, state, (batch, every if there is None else there))[0]
 
 
 def _counted(state: Any) -> Any:

@@ -37,6 +37,11 @@ class Fate(NamedTuple):
         """Which pairs become atoms."""
         return self.slot < slots
 
+    def of(self, there: Bool[Array, " batch"], slots: int) -> "Fate":
+        """The same, and nothing of the other pairs."""
+        slot, neighbour = (jnp.where(there, x, slots) for x in self[:2])
+        return Fate(slot, neighbour, self.rank)
+
 
 class Near(NamedTuple):
     """Squared distances of some keys to all atoms that there may be before a pair of the batch."""

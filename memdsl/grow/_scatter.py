@@ -31,12 +31,21 @@ class Atoms(NamedTuple):
         return Atoms(*(rows[start:stop] for rows in self))
 
 
-def scatter(memory: Memory, state: BufferState, batch: Atoms, fate: Fate) -> BufferState:
-    """The buffer with the atoms of a batch in the slots that were decided, the rest merged."""
+def scatter(
+    memory: Memory,
+    state: BufferState,
+    batch: Atoms,
+    fate: Fate,
+    there: Bool[Array, " batch"] | None = None,
+) -> BufferState:
+    """The buffer with the atoms of a batch in the slots that were decided, the rest merged; nothing
+    becomes of pairs that are not `there`."""
     slots, capacity = len(state.log_weight), memory.capacity
+    there = jnp.ones(len(batch.keys), bool) if there is None else there
+    fate = fate.of(there, slots)
     inserted, neighbour = fate.inserted(slots), jnp.full_like(fate.neighbour, slots)
     held = inserted & _rows(state.valid, fate.slot, False)
-    new, moved, leaves = Moved.of(batch), None, ~inserted
+    new, moved, leaves = Moved.of(batch), None, there & ~inserted
     if isinstance(capacity, Budget) and isinstance(capacity.merge, AddToNearest):
         neighbour = fate.neighbour
         leaves = leaves | (held & passes_on(memory))
@@ -48,7 +57,7 @@ def scatter(memory: Memory, state: BufferState, batch: Atoms, fate: Fate) -> Buf
     births = state.counts.admitted + fate.rank
     state = count_more(
         state,
-        attempted=len(batch.keys),
+        attempted=jnp.sum(there),
         admitted=jnp.sum(inserted),
         merged=jnp.sum(leaves & (neighbour < slots)),
         evicted=jnp.sum(held),

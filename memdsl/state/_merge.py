@@ -9,6 +9,7 @@ from ..spec._memory import Memory
 from ..spec._write import Cholesky
 from ._buffer import BufferState
 from ._pairwise import between, common, Gone as Gone, Joined
+from ._shards import row_of
 from ._solve import solve
 
 
@@ -55,14 +56,10 @@ def count_more(state: BufferState, **more: Bool[Array, ""] | Int[Array, ""] | in
     return state.put(counts=type(counts)(**new))
 
 
-def at(array: Array, slot: Int[Array, ""]) -> Array:
-    """One row: by a gather, since of slots on many devices a slice would fetch them all."""
-    return array[slot[None]][0]
-
-
 def row(array: Array, slot: Int[Array, ""], new: Array, when: Bool[Array, ""]) -> Array:
     """The array with one row changed, or none: what a write costs does not grow with the buffer."""
-    return array.at[slot].set(jnp.where(when, jnp.asarray(new, array.dtype), at(array, slot)))
+    place = jnp.where(when, slot, len(array))  # past the last row: nowhere
+    return array.at[place].set(jnp.asarray(new, array.dtype), mode="drop")
 
 
 def _nearest(state: BufferState, key: Array, there: Array) -> Array:
@@ -79,10 +76,10 @@ def _nearest(state: BufferState, key: Array, there: Array) -> Array:
 
 
 def _added(state: BufferState, slot: Array, gone: Gone, there: Array) -> BufferState:
-    peak, old, new = common(at(state.log_weight, slot), gone.log_weight, there)
-    value, masses = old * at(state.values, slot) + new * gone.value, state.masses
+    peak, old, new = common(row_of(state.log_weight, slot), gone.log_weight, there)
+    value, masses = old * row_of(state.values, slot) + new * gone.value, state.masses
     if masses is not None:
-        masses = row(masses, slot, old * at(masses, slot) + new * gone.mass, there)
+        masses = row(masses, slot, old * row_of(masses, slot) + new * gone.mass, there)
     return state.put(
         values=row(state.values, slot, value, there),
         masses=masses,

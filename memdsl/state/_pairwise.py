@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..spec._memory import Memory
 from ._buffer import BufferState
+from ._shards import row_of
 
 
 PIECES = 8  # a partner is looked for at the ends of so many pieces of each segment
@@ -36,7 +37,8 @@ def common(one: Array, two: Array, when: Array) -> tuple[Array, Array, Array]:
     """`(peak, exp(one - peak), exp(two - peak))`: two weights by the larger, so that no sum is out of
     range; 1 where not `when`."""
     peak = jax.lax.stop_gradient(jnp.maximum(one, two))
-    return peak, *(jnp.exp(jnp.where(when, x - peak, 0)) for x in (one, two))
+    first, second = (jnp.exp(jnp.where(when, x - peak, 0)) for x in (one, two))
+    return peak, first, second
 
 
 def between(
@@ -61,7 +63,7 @@ def between(
     )
 
     def held(array: Array) -> Array:
-        return jnp.where(when, array[slot[None]][0], 0)
+        return jnp.where(when, row_of(array, slot), 0)
 
     key = held(state.keys)
     place = _along(part, gone.key, key)
@@ -90,18 +92,18 @@ def _chosen(
     own, stored = _sides(kernel, state, gone, columns)
     apart = jax.vmap(lambda other: _cosine(kernel, own, other.key, other.log_size))(stored)
 
-    def at(part: Array) -> Array:
+    def losses_at(part: Array) -> Array:
         losses = jax.vmap(lambda other, cosine: _loss(kernel, part, own, other, cosine))
         return jnp.where(state.valid, losses(stored, apart), jnp.inf)
 
     parts = jnp.arange(PIECES + 1, dtype=stored.key.dtype) / PIECES
-    found = jax.lax.map(at, parts)  # [parts, slots]
+    found = jax.lax.map(losses_at, parts)  # [parts, slots]
     slot = jnp.argmin(jnp.min(found, axis=0)).astype(jnp.int32)
-    part = parts[jnp.argmin(found[:, slot])]
-    partner = jax.tree.map(lambda x: x[slot], stored)
+    part = parts[jnp.argmin(row_of(found.T, slot))]
+    partner = jax.tree.map(lambda x: row_of(x, slot), stored)
 
     def loss(part: Array) -> Array:
-        return _loss(kernel, part, own, partner, apart[slot])
+        return _loss(kernel, part, own, partner, row_of(apart, slot))
 
     def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds

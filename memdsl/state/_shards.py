@@ -67,10 +67,17 @@ class Shards:
         return local + jax.lax.axis_index(self.axis).astype(local.dtype) * slots
 
 
+def row_of(array: Array, slot: Int[Array, ""]) -> Array:
+    """One row: by a gather, since of slots on many devices a slice would fetch them all."""
+    return array[slot[None]][0]
+
+
 def as_spread_as(like: Array, arrays: Any) -> Any:
-    """Inside `each`: constants, told to differ from shard to shard if `like` does."""
-    axes = tuple(jax.typeof(like).vma)
-    return jax.lax.pcast(arrays, axes, to="varying") if axes else arrays
+    """The same arrays. Inside `each`, constants become what can differ from shard to shard as `like`
+    does, which a loop asks of what it begins with."""
+    first = like.reshape(-1)[0]
+    never = first < first
+    return jax.tree.map(lambda x: jnp.where(never, jnp.ones_like(x), x), arrays)
 
 
 def together(pair: Pair, there: Bool[Array, ""], axis: str) -> Pair:

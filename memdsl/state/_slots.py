@@ -1,5 +1,6 @@
 """What a buffer does with a pair: which slot it takes, who leaves, and what becomes of the rest."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -8,7 +9,6 @@ from jaxtyping import Array
 
 from ..spec._capacity import (
     AbstractEviction,
-    AbstractMerge,
     Budget,
     Drop,
     LeastUsed,
@@ -24,7 +24,8 @@ from ..spec._memory import Memory
 from ..spec._write import Cholesky
 from ._base import answer, Token
 from ._buffer import BufferState
-from ._merge import at, count_more as count_more, Gone, merged, row
+from ._merge import count_more as count_more, Gone, merged, row
+from ._shards import row_of
 from ._solve import solve
 
 
@@ -73,32 +74,50 @@ def offer(
     mass: Array,
     log_weight: Array,
     columns: int | None = None,
+    there: Array | bool = True,
 ) -> BufferState:
     """The buffer after a pair: with a new atom if it is admitted, for which a full one makes room by
-    the capacity's rule; merged or dropped if not.
+    the capacity's rule; merged or dropped if not; as it was if there is no pair.
 
-    At most one atom goes and one row is written. The first `columns` of the values are the
-    function's, which is what coefficients are judged by.
+    At most one atom goes and one row is written, and what is not needed is not looked for. The first
+    `columns` of the values are the function's, which is what coefficients are judged by.
     """
     capacity, full = memory.capacity, jnp.all(state.valid)
+    admitted = admitted & there
     if not isinstance(capacity, Budget | Window):
         enters = admitted & ~full
-        state = count_more(state, dropped=~enters)
-        return _put(state, jnp.argmin(state.valid), enters, key, value, mass, log_weight)
+        state = count_more(state, dropped=there & ~enters)
+        return _put(state, _free(state, enters), enters, key, value, mass, log_weight)
     evict = capacity.evict if isinstance(capacity, Budget) else Oldest(sinks=capacity.sinks)
     merge = capacity.merge if isinstance(capacity, Budget) else Drop()
     enters = admitted & (~full | _outlives(state, evict))
     own = Gone(*(jnp.asarray(x, state.keys.dtype) for x in (key, value, mass, log_weight)))
+    pair = (enters, key, value, mass, log_weight)
     if isinstance(evict, LeaveOneOut):  # the new atom competes too, and there is a slot for it
-        free = jnp.argmin(state.valid)
-        state = _put(state, free, enters, key, value, mass, log_weight)
+        state = _put(state, _free(state, enters), *pair)
         goes = enters & jnp.all(state.valid)
-        state, gone, _ = evicted(memory, state, evict, goes, columns)
-        return _left(memory, state, merge, gone, own, goes, enters, columns)
-    goes = enters & full
+    else:
+        goes = enters & full
     state, gone, slot = evicted(memory, state, evict, goes, columns)
-    state = _left(memory, state, merge, gone, own, goes, enters, columns)
-    return _put(state, slot, enters, key, value, mass, log_weight)
+    rejected = there & ~enters
+    if isinstance(merge, Drop):  # what is evicted is counted as that
+        state = count_more(state, dropped=rejected)
+    else:
+        leaver = select(goes, gone, own)
+        state = merged(memory, state, merge, leaver, goes | rejected, columns)
+    if isinstance(evict, LeaveOneOut):
+        return state
+    return _put(state, jnp.where(goes, slot, _free(state, enters & ~goes)), *pair)
+
+
+def _free(state: BufferState, when: Array) -> Array:
+    """The first free slot."""
+    return _looked_for(when, lambda: jnp.argmin(state.valid))
+
+
+def _looked_for(when: Array, search: Callable[[], Array]) -> Array:
+    """A slot, where it is needed."""
+    return jax.lax.cond(when, lambda: search().astype(jnp.int32), lambda: jnp.zeros((), jnp.int32))
 
 
 def evicted(
@@ -110,37 +129,20 @@ def evicted(
 ) -> tuple[BufferState, Gone, Array]:
     """`(state, atom, slot)`: the buffer without one atom, that atom, and the slot that is free now.
 
-    Where not `when`, all atoms stay, and the slot is the first free one.
+    Where not `when`, all atoms stay.
     """
-    if isinstance(evict, LeaveOneOut):
-        score = _missed(memory, state, evict, when, columns)
-    else:
-        score = _scores(state, evict, columns)
-    highest = _LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
-    victim = jnp.argmin(jnp.where(state.valid, score, jnp.asarray(highest, score.dtype)))
-    slot = jnp.where(when, victim, jnp.argmin(state.valid))
-    log_weight = at(state.log_weight, slot)
-    mass = jnp.zeros_like(log_weight) if state.masses is None else at(state.masses, slot)
-    gone = Gone(at(state.keys, slot), at(state.values, slot), mass, log_weight)
+
+    def lowest() -> Array:
+        score = _scores(memory, jax.lax.stop_gradient(state), evict, columns)
+        highest = _LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
+        return jnp.argmin(jnp.where(state.valid, score, jnp.asarray(highest, score.dtype)))
+
+    slot = _looked_for(when, lowest)
+    log_weight = row_of(state.log_weight, slot)
+    mass = jnp.zeros_like(log_weight) if state.masses is None else row_of(state.masses, slot)
+    gone = Gone(row_of(state.keys, slot), row_of(state.values, slot), mass, log_weight)
     without = row(state.log_weight, slot, jnp.asarray(-jnp.inf), when)
     return count_more(state, evicted=when).put(log_weight=without), gone, slot
-
-
-def _left(
-    memory: Memory,
-    state: BufferState,
-    merge: AbstractMerge,
-    gone: Gone,
-    own: Gone,
-    goes: Array,
-    enters: Array,
-    columns: int | None,
-) -> BufferState:
-    """The buffer after the merge of the atom that went, or of the pair itself if it did not enter."""
-    if isinstance(merge, Drop):
-        return count_more(state, dropped=~enters)
-    leaver = select(goes, gone, own)
-    return merged(memory, state, merge, leaver, goes | ~enters, columns)
 
 
 def _outlives(state: BufferState, evict: AbstractEviction) -> Array:
@@ -164,37 +166,33 @@ def insert(
     return offer(memory, state, jnp.asarray(True), key, value, mass, log_weight, columns)
 
 
-def _missed(
-    memory: Memory, state: BufferState, evict: LeaveOneOut, when: Array, columns: int | None
-) -> Array:
-    """By how much each atom of a full buffer is missed at its own key, if it is left out."""
-
-    def scores() -> Array:
-        keys, values, _ = state.safe()
-        eye = jnp.eye(len(keys), dtype=keys.dtype)
-        if is_solved(memory):
-            matrix, _ = state.problem(memory)
-            coefficients = state.coefficients(memory)
-        else:
-            both = state.valid[:, None] & state.valid[None, :]
-            matrix = jnp.where(both, memory.kernel.pairs(keys, keys), 0) + evict.ridge * eye
-            coefficients = jnp.exp(state.log_weight)[:, None] * values[:, :columns]
-        inverse = solve(matrix, eye, Cholesky())
-        size = jnp.sqrt(jnp.sum(coefficients**2, -1))
-        return jax.lax.stop_gradient(size / jnp.diag(inverse))
-
-    return jax.lax.cond(when, scores, lambda: jnp.zeros_like(state.log_weight))
+def _missed(memory: Memory, state: BufferState, evict: LeaveOneOut, columns: int | None) -> Array:
+    """By how much each atom is missed at its own key, if it is left out."""
+    keys, values, _ = state.safe()
+    eye = jnp.eye(len(keys), dtype=keys.dtype)
+    if is_solved(memory):
+        matrix, _ = state.problem(memory)
+        coefficients = state.coefficients(memory)
+    else:
+        both = state.valid[:, None] & state.valid[None, :]
+        matrix = jnp.where(both, memory.kernel.pairs(keys, keys), 0) + evict.ridge * eye
+        coefficients = jnp.exp(state.log_weight)[:, None] * values[:, :columns]
+    inverse = solve(matrix, eye, Cholesky())
+    return jnp.sqrt(jnp.sum(coefficients**2, -1)) / jnp.diag(inverse)
 
 
-def _scores(state: BufferState, evict: Any, columns: int | None) -> Array:
+def _scores(memory: Memory, state: BufferState, evict: Any, columns: int | None) -> Array:
+    """A number for every atom; the lowest goes."""
     match evict:
+        case LeaveOneOut():
+            return _missed(memory, state, evict, columns)
         case Oldest():
             return jnp.where(state.birth - state.origin < evict.sinks, _LAST, state.birth)
         case Smallest():
             size = jnp.sum(state.values[:, :columns] ** 2, -1)
-            return jax.lax.stop_gradient(2 * state.log_weight + jnp.log(size))
+            return 2 * state.log_weight + jnp.log(size)
         case LeastUsed():
-            return jax.lax.stop_gradient(state.usage)
+            return state.usage
         case Random():
             return jax.random.uniform(_draw(state, evict), state.usage.shape, jnp.float32)
         case _:

@@ -92,7 +92,7 @@ def added(one: Pair, two: Pair) -> Pair:
     if one.log_scale is None or two.log_scale is None:
         return jax.tree.map(jnp.add, one, two)
     peak = jnp.maximum(one.log_scale, two.log_scale)
-    left, right = (jnp.exp(pair.log_scale - finite(peak)) for pair in (one, two))
+    left, right = (jnp.exp(x - finite(peak)) for x in (one.log_scale, two.log_scale))
     sums = [pair._replace(log_scale=None) for pair in (one, two)]
     return jax.tree.map(lambda x, y: left * x + right * y, *sums)._replace(log_scale=peak)
 
