@@ -7,11 +7,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, PyTree
 
-from .._types import at_least_single
-from ..grow._layers import parameters, trained
-from ._gram import counts_of, Gram, gram_of
+from .._errors import SpecError
+from .._types import checked
+from ..grow._layers import parameters
 from ._origin import Origin
 from ._projection import Projection
 from ._uses import Use
@@ -21,13 +20,29 @@ from ._watch import AbstractWatcher, watched
 class Captured(eqx.Module):
     """A model, and which of its tensors are linear layers; made by `md.optim.capture`.
 
-    It is called as the model is, and has the model's parameters: it is what an optimiser is given, and
-    what is trained. `captured.model` is the model itself.
+    It is called as the model is, and holds the model's parameters: it is what an optimiser is given,
+    and what is trained. `captured.model` is the model itself.
+
+    ??? example
+
+        ```python
+        >>> import equinox as eqx
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> layer = eqx.nn.Linear(2, 3, key=jax.random.key(0))
+        >>> captured = md.optim.capture(layer, jnp.ones((4, 2)))
+        >>> captured(jnp.ones(2)).shape, captured.model is layer
+        ((3,), True)
+
+        ```
     """
 
     model: Any
     projections: tuple[Projection, ...] = eqx.field(static=True)
+    """Which tensors are linear layers."""
     rows: bool = eqx.field(static=True, default=False)
+    """Whether inputs are handed out as they are, and not as their products."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.model(*args, **kwargs)
@@ -38,13 +53,62 @@ def over_examples(model: Any, *inputs: Any) -> Any:
     return jax.vmap(model)(*inputs)
 
 
+@checked
 def capture(
     model: Any,
-    *example: PyTree[Any],
+    *example: Any,
     call: Callable[..., Any] = over_examples,
     largest: int = 4096,
     rows: bool = False,
 ) -> Captured:
+    r"""The model, ready to hand out what its linear layers are given.
+
+    $$\bar S = \frac1N \sum_i x_i x_i^\top$$
+
+    A linear layer is a tensor of the model that a matrix product, a convolution or a look-up maps inputs
+    by, however the model is written: a layer of Equinox, of memdsl or of one's own, a projection inside
+    attention, an array in a dictionary. They are found by following what is computed for an example;
+    nothing is run. A vector that is added to all answers of one is its bias, the weight of an input that
+    is always 1: then x ends with a 1.
+
+    Tensors without a Gram matrix are those that are no linear layer, those that are used in two ways (a
+    table that also makes the logits), those with more than `largest` inputs, and those that are used
+    only inside of a `cond`, a `while_loop` or a function with its own derivative.
+
+    **Arguments:**
+
+    - `model`: any pytree.
+    - `example`: a batch of what it is given; arrays, or their shapes.
+    - `call`: how it is given it, `call(model, *example)`; by default as `jax.vmap(model)(*example)`.
+    - `largest`: with more inputs than this, a layer has no Gram matrix: it has the square of it in
+        numbers.
+    - `rows`: hand out the inputs themselves. There are fewer of them than products where a batch is
+        smaller than the layer, and an inverse can be carried on by them.
+
+    **Returns:** a `Captured`: call it, differentiate it and train it in the place of the model.
+
+    **Raises:** `SpecError` where there is no example, or no linear layer in what is computed for it.
+
+    ??? example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> weights = {"w": jnp.ones((2, 3)), "b": jnp.zeros(3), "scale": jnp.ones(3)}
+        >>> def apply(weights, x):
+        ...     return weights["scale"] * jnp.tanh(x @ weights["w"] + weights["b"])
+        >>> captured = md.optim.capture(weights, jnp.ones((5, 2)), call=apply)
+        >>> [(found.weight, found.inputs, found.bias) for found in captured.projections]
+        [("['w']", (0,), "['b']")]
+
+        ```
+    """
+    if not example:
+        raise SpecError(
+            "capture was given no example.",
+            why="Which tensors are linear layers is seen in what is computed.",
+            instead="md.optim.capture(model, inputs), with a batch or its shapes.",
+        )
     found = _Finder()
 
     def traced(tree: Any, *inputs: Any) -> None:
@@ -52,50 +116,24 @@ def capture(
 
     eqx.filter_eval_shape(traced, model, *example)
     shapes = _shapes(parameters(model))
-    kept = [p for p in found.projections() if p.weight in shapes]
-    kept = [p for p in kept if p.lookup or p.size(shapes[p.weight]) <= largest]
-    fixed = [dataclasses.replace(p, bias=p.bias if p.bias in shapes else None) for p in kept]
-    return Captured(model, tuple(fixed), rows)
-
-
-def with_grams(function: Callable[..., Any]) -> Callable[..., Any]:
-    def both(captured: Captured, *args: Any) -> tuple[Any, Any]:
-        measuring = _Measurer(captured)
-        out, found = watched(function, measuring, captured.model, *args)
-        return out, _mirrored(captured, found)
-
-    return both
-
-
-def backward(
-    loss: Callable[..., Array], captured: Captured, *batch: PyTree[Array]
-) -> tuple[Array, Any, Any]:
-    inputs, *rest = batch
-    learning, fixed = eqx.partition(captured, trained(captured))
-
-    def total(learning: Captured) -> tuple[Array, Any]:
-        def of_batch(model: Any, inputs: Any, *rest: Any) -> Array:
-            return loss(jax.vmap(model)(inputs), *rest)
-
-        return with_grams(of_batch)(eqx.combine(learning, fixed), inputs, *rest)
-
-    (value, grams), gradients = jax.value_and_grad(total, has_aux=True)(learning)
-    return value, gradients, grams
+    kept = [
+        dataclasses.replace(p, bias=p.bias if p.bias in shapes else None)
+        for p in found.projections()
+        if p.weight in shapes and (p.lookup or p.size(shapes[p.weight]) <= largest)
+    ]
+    if not kept:
+        raise SpecError(
+            "There is no linear layer in this model.",
+            why="No trained tensor of it is used as one, with one way to use it and at most "
+            f"{largest} inputs.",
+            instead="call=lambda model, inputs: …, which applies it; or a larger `largest`.",
+        )
+    return Captured(model, tuple(kept), rows)
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
-
-
-def _mirrored(captured: Captured, found: dict[str, Gram]) -> Captured:
-    """A tree like the parameters, with a Gram matrix where there is one and `None` elsewhere."""
-
-    def gram(path: Any, leaf: Any) -> Gram | None:
-        return found.get(jax.tree_util.keystr(path))
-
-    model = jax.tree_util.tree_map_with_path(gram, captured.model)
-    return Captured(model, captured.projections, captured.rows)
 
 
 class _Finder(AbstractWatcher):
@@ -123,26 +161,3 @@ class _Finder(AbstractWatcher):
         return [
             dataclasses.replace(several[0], bias=bias.get(name)) for name, several in alike.items()
         ]
-
-
-class _Measurer(AbstractWatcher):
-    """Makes Gram matrices of the uses that were captured."""
-
-    def __init__(self, captured: Captured) -> None:
-        self.known = {projection.weight: projection for projection in captured.projections}
-        self.rows = captured.rows
-        leaves = jax.tree_util.tree_flatten_with_path(captured.model)[0]
-        self.leaves = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-
-    def use(self, use: Use, operand: Any) -> Gram | None:
-        wanted = self.known.get(use.projection.weight)
-        if wanted is None or dataclasses.replace(wanted, bias=None) != use.projection:
-            return None
-        inputs = use.inputs(operand)
-        if not wanted.lookup:
-            return gram_of(inputs, wanted.bias is not None, self.rows)
-        table = self.leaves[wanted.weight]
-        return counts_of(inputs, table.shape[wanted.inputs[0]], at_least_single(table.dtype))
-
-    def add(self, answer: Origin, vector: Origin) -> None:
-        pass

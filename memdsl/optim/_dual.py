@@ -9,138 +9,169 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from .._errors import SpecError
-from .._types import at_least_single
-from ..spec._memory import AbstractMemory
-from ._capture import Captured
+from .._types import at_least_single, checked
 from ._gram import Gram
-from ._projection import Projection
+from ._matrices import every, grams_of, linear, name_of, tensors, Trained, without
 from ._rule import Options, Rule, rule_of
 from ._step import fade_of, Kept, Now
 
 
 class DualState(NamedTuple):
-    """The state of `md.optim.dual`."""
+    """The state of `md.optim.dual`: arrays in dictionaries, by the places of tensors."""
 
     steps: Int[Array, ""]
     """How many there were."""
     seen: Float[Array, ""]
-    """What all pairs weigh together, those of a step the rate of the write."""
+    """What all pairs weigh together, those of a step as much as the rate of the write."""
     left: Float[Array, ""]
-    """What is left of what was there at the start."""
+    """What is left of what there was at the start."""
     knobs: dict[str, tuple[Any, ...]]
     """The `Knob`s of the memory: change them, and nothing compiles anew."""
-    matrices: dict[str, Kept]
-    """What is remembered of every tensor that the memory trains, by its place."""
+    kept: dict[str, Kept]
+    """What is remembered of every tensor that the memory trains."""
     base: Any
     """The state of the base optimiser."""
 
 
-class Matrix(NamedTuple):
-    """A tensor that the memory trains, and its bias."""
-
-    projection: Projection
-    weight: Array
-    bias: Array | None
-
-    def joined(self, tree: dict[str, Array]) -> Array:
-        """`[W b]` of a tree like the parameters."""
-        own = self.projection
-        bias = None if own.bias is None else tree[own.bias]
-        joined = own.joined(tree[own.weight], bias)
-        return joined.astype(at_least_single(joined.dtype))
-
-
+@checked
 def dual(
-    memory: AbstractMemory,
+    memory: Any,
     rate: Any,
     *,
     base: optax.GradientTransformation | None = None,
     values: str | None = None,
     ridge: str = "constant",
     average: bool = False,
-    refresh: int = 1,
+    refresh: Any = 1,
     recursive: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
+    r"""The optimiser that comes out when a weight matrix is read as a memory that training writes.
+
+    A step of training writes a batch of pairs. The key x `[in]` is what a layer is given; the value v
+    `[out]` is its step, minus `rate` times the derivative of the loss with respect to its answer. With
+    G the gradient and S̄ the mean of $x x^\top$, which `md.optim.capture` hands out:
+
+    | memory | what a step does |
+    |---|---|
+    | `Hebb()` | $W - \eta G$: gradient descent |
+    | `Descent(Inner(), momentum=μ)` | the same with momentum; Muon, if it is orthogonal |
+    | `Delta(β)` | $W - \beta (W \bar S + \eta G)$: delta gradient descent |
+    | `Delta(β, implicit=True)` | the same, of the error after the step |
+    | `Descent(Squared(), momentum=μ)` | the same with momentum: delta momentum |
+    | `Ridge(λ)` | $W - \eta G (R + \lambda I)^{-1}$, $R \leftarrow R + \bar S$: the mesa optimiser |
+
+    A `Decay(γ)` is weight decay, $W \leftarrow \gamma W$, where pairs go straight into the matrix; of a
+    `Ridge` it fades the pairs, $R \leftarrow \gamma R + \bar S$. Where a layer has a bias, W is $[W\ b]$
+    and x ends with a 1. All is kept and computed in float32 at least.
+
+    **Arguments:**
+
+    - `memory`: an `md.Memory(md.Dot(), write, gate)`. Its numbers are floats, `Knob`s (which are in the
+        state, to be swept without compiling anew) or `Schedule`s over the steps.
+    - `rate`: η, a number, an array, or an optax schedule.
+    - `base`: the optimiser of what has no Gram matrix, such as norms. Hebb's rule needs none: it trains
+        every tensor.
+    - `values`: what is written at x, the `"step"` alone or a `"target"`, $W x$ and the step. By default
+        targets for `Ridge` and steps for all others. With targets the delta rule is gradient descent;
+        with steps `Ridge` is dual averaging, preconditioned.
+    - `ridge`: how a strength goes with pairs that fade. `"constant"`: it does not, so that weights
+        decay, $W - (\eta G + (1 - \gamma)\lambda W) H^{-1}$. `"fading"`: it fades as they do.
+        `"centred"`: it is about the weights as they are, and so are the pairs of the past: nothing
+        decays. `"relative"`: the same, with λ in units of the mean eigenvalue of R.
+    - `average`: R is the mean over pairs, and not their sum. `Ridge(1.0)` with `Decay(0.95)`,
+        `ridge="relative"` and `average=True` is the variant to begin with.
+    - `refresh`: after how many steps the Cholesky factor is made anew.
+    - `recursive`: the inverse itself is kept, and changed by the rows of a batch (Woodbury), which is
+        cheaper where there are fewer of them than inputs; with `capture(..., rows=True)`.
+
+    **Returns:** an optax transformation whose updates are to be added. It takes the parameters of a
+    captured model, and `update(gradients, state, parameters, grams=grams)`.
+
+    **Raises:** `SpecError` for a memory that has no dual, and for options that have no meaning for it;
+    in `init` where there is no captured model, or a tensor that nothing trains; in `update` where there
+    are no Gram matrices.
+
+    ??? example
+
+        ```python
+        >>> import equinox as eqx
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import memdsl as md
+        >>> x = jnp.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2]])  # hardly independent
+        >>> y = x @ jnp.array([[1.0], [5.0]])
+        >>> def half_square(p, y):
+        ...     return 0.5 * jnp.mean((p - y) ** 2)
+        >>> def fit(memory, rate, **options):
+        ...     layer = eqx.nn.Linear(2, 1, use_bias=False, key=jax.random.key(0))
+        ...     captured = md.optim.capture(layer, x)
+        ...     optimiser = md.optim.dual(memory, rate, **options)
+        ...     state = optimiser.init(eqx.filter(captured, eqx.is_inexact_array))
+        ...     @jax.jit
+        ...     def step(captured, state):
+        ...         loss, gradients, grams = md.optim.backward(half_square, captured, x, y)
+        ...         updates, state = optimiser.update(gradients, state, captured, grams=grams)
+        ...         return eqx.apply_updates(captured, updates), state, loss
+        ...     for _ in range(10):
+        ...         captured, state, loss = step(captured, state)
+        ...     return f"{loss:.3f}"
+        >>> fit(md.Memory(md.Dot(), md.Hebb()), 1.0)  # gradient descent
+        '0.084'
+        >>> mesa = md.Memory(md.Dot(), md.Ridge(1e-4), md.Decay(0.95))
+        >>> fit(mesa, 0.9, ridge="relative", average=True)
+        '0.000'
+
+        ```
+
+    From "Retrieval-Centric Deep Learning", section 4, equations 9 and 10; delta gradient descent from
+    "Nested Learning" (2025). With a centred ridge and a running mean the mesa optimiser is FOOF (Benzing
+    2022), with `Decay(0)` and a centred ridge a step of LocoProp (Amid et al. 2022).
+    """
     rule = rule_of(memory, Options(values, ridge, average, refresh, recursive))
-    if not rule.step.needs_grams():
-        return _of_all(rule, rate)
-    of_rest = None if base is None else optax.with_extra_args_support(base)
+    of_rest = optax.with_extra_args_support(base or optax.identity())
+
+    def read(tree: Any) -> tuple[list[Trained], Any]:
+        """What the memory trains, and the tree without it."""
+        trained = linear(tree) if rule.step.needs_matrices() else every(tree)
+        return trained, without(tree, trained)
 
     def init(params: Any) -> DualState:
-        tree, matrices = _read(params)
-        rest = _rest(eqx.filter(params, eqx.is_inexact_array), matrices)
-        _check_base(of_rest, rest)
-        state = _begin(rule, tree)
-        start = rule.grounded(state.knobs, state.steps, state.seen.dtype)
-        kept = {
-            name: rule.step.begin(start, matrix.joined(tree), matrix.projection.lookup)
-            for name, matrix in matrices.items()
-        }
-        return state._replace(matrices=kept, base=None if of_rest is None else of_rest.init(rest))
+        params = eqx.filter(params, eqx.is_inexact_array)
+        trained, rest = read(params)
+        if base is None:
+            _check_nothing_left(rest)
+        known, state = tensors(params), _begin(rule, params)
+        memory = rule.grounded(state.knobs, state.steps, state.seen.dtype)
+        kept = {t.weight: rule.step.begin(memory, t.of(known), t.is_table) for t in trained}
+        return state._replace(kept=kept, base=of_rest.init(rest))
 
     def update(
         updates: Any, state: DualState, params: Any = None, *, grams: Any = None, **extra: Any
     ) -> tuple[Any, DualState]:
-        gradients, matrices = _read(updates)
-        weights = _leaves(_given(params))
-        now, state = _advance(rule, rate, state)
-        found = _grams(grams, matrices, rule)
-        changed, kept = {}, {}
-        for name, matrix in matrices.items():
-            change, kept[name] = rule.step.step(
-                now,
-                state.matrices[name],
-                matrix.joined(weights),
-                matrix.joined(gradients),
-                found[name],
-            )
-            own = matrix.projection
-            changed[own.weight], bias = own.parted(change, matrix.weight, matrix.bias)
-            if own.bias is not None:
-                changed[own.bias] = bias
-        steps = jax.tree_util.tree_map_with_path(lambda path, _: changed.get(_name(path)), updates)
-        base_state = state.base
-        if of_rest is not None:
-            own = _rest(
-                jax.tree_util.tree_map_with_path(lambda p, _: weights[_name(p)], updates), matrices
-            )
-            others, base_state = of_rest.update(_rest(updates, matrices), state.base, own, **extra)
-            steps = eqx.combine(steps, others)
-        return steps, state._replace(matrices=kept, base=base_state)
+        trained, rest = read(updates)
+        gradients, weights = tensors(updates), _weights(rule, updates, params)
+        now, after = _advance(rule, rate, state)
+        sizes = {t.weight: t.of(gradients).shape[-1] for t in trained}
+        given: dict[str, Gram] = {}
+        if rule.step.needs_grams():
+            given = grams_of(grams, trained, sizes)
+            rule.check(given)
+        changes, kept = {}, {}
+        for one in trained:
+            name, gram = one.weight, given.get(one.weight)
+            own = state.kept[name], one.of(weights), one.of(gradients)
+            change, kept[name] = rule.step.step(now, *own, gram)
+            changes.update(one.parts(change, gradients))
+        steps = jax.tree_util.tree_map_with_path(lambda p, _: changes.get(name_of(p)), updates)
+        beside = jax.tree_util.tree_map_with_path(lambda p, _: weights.get(name_of(p)), rest)
+        others, base_state = of_rest.update(rest, state.base, beside, **extra)
+        return eqx.combine(steps, others), after._replace(kept=kept, base=base_state)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
-def _of_all(rule: Rule, rate: Any) -> optax.GradientTransformationExtraArgs:
-    """The dual of a write that needs no Gram matrices: it trains every tensor, of any shape."""
-
-    def init(params: Any) -> DualState:
-        tree = _leaves(params)
-        state = _begin(rule, tree)
-        start = rule.grounded(state.knobs, state.steps, state.seen.dtype)
-        kept = {name: rule.step.begin(start, leaf, False) for name, leaf in tree.items()}
-        return state._replace(matrices=kept)
-
-    def update(
-        updates: Any, state: DualState, params: Any = None, **extra: Any
-    ) -> tuple[Any, DualState]:
-        gradients = _leaves(updates)
-        forgets = fade_of(rule.memory) != 1
-        weights = _leaves(_given(params)) if forgets else gradients
-        now, state = _advance(rule, rate, state)
-        changed, kept = {}, {}
-        for name, gradient in gradients.items():
-            changed[name], kept[name] = rule.step.step(
-                now, state.matrices[name], weights[name], gradient, None
-            )
-        steps = jax.tree_util.tree_map_with_path(lambda path, _: changed[_name(path)], updates)
-        return steps, state._replace(matrices=kept)
-
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def _begin(rule: Rule, tree: dict[str, Array]) -> DualState:
-    wide = [at_least_single(leaf.dtype) for leaf in tree.values()]
+def _begin(rule: Rule, params: Any) -> DualState:
+    wide = [at_least_single(leaf.dtype) for leaf in jax.tree.leaves(params)]
     dtype = max(wide, key=lambda dtype: jnp.finfo(dtype).bits, default=jnp.float32)
     none = jnp.zeros((), jnp.int32)
     return DualState(none, jnp.zeros((), dtype), jnp.ones((), dtype), rule.knobs(), {}, None)
@@ -150,105 +181,31 @@ def _advance(rule: Rule, rate: Any, state: DualState) -> tuple[Now, DualState]:
     """The numbers of this step, and the state with the scalars after it."""
     dtype = state.seen.dtype
     memory = rule.grounded(state.knobs, state.steps, dtype)
-    fade = jnp.asarray(fade_of(memory), dtype)
-    weight = jnp.asarray(getattr(memory.write, "rate", 1.0), dtype)
+    fade, weight = jnp.asarray(fade_of(memory), dtype), jnp.asarray(rule.weight(memory), dtype)
     seen, left = fade * state.seen + weight, fade * state.left
-    eta = rate(state.steps) if callable(rate) else rate
-    now = Now(memory, eta, state.steps, seen, left)
+    step = rate(state.steps) if callable(rate) else rate
+    now = Now(memory, step, state.steps, seen, left)
     return now, state._replace(steps=optax.safe_increment(state.steps), seen=seen, left=left)
 
 
-def _read(tree: Any) -> tuple[dict[str, Array], dict[str, Matrix]]:
-    """The tensors of a tree by their places, and those of them that the memory trains."""
-    leaves = _leaves(tree)
-    nodes = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_captured)[0]
-    captured = [(path, node) for path, node in nodes if _is_captured(node)]
-    if not captured:
-        raise SpecError(
-            "The dual of this memory trains a captured model, and there is none.",
-            why="It must know which tensors are linear layers, and what they are given.",
-            instead="captured = md.optim.capture(model, inputs), in the place of the model.",
-        )
-    found = {}
-    for path, node in captured:
-        prefix = _name(path) + ".model"
-        for projection in node.projections:
-            own = projection.within(prefix)
-            if own.weight not in leaves:
-                continue  # it is not trained
-            if own.bias not in leaves:
-                own = own.without_bias()
-            bias = None if own.bias is None else leaves[own.bias]
-            found[own.weight] = Matrix(own, leaves[own.weight], bias)
-    return leaves, found
-
-
-def _rest(tree: Any, matrices: dict[str, Matrix]) -> Any:
-    """A tree without what the memory trains."""
-    known = {p for m in matrices.values() for p in (m.projection.weight, m.projection.bias)}
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: None if _name(path) in known else leaf, tree
-    )
-
-
-def _grams(grams: Any, matrices: dict[str, Matrix], rule: Rule) -> dict[str, Gram]:
-    """The Gram matrix of every tensor that the memory trains."""
-    nodes = jax.tree_util.tree_flatten_with_path(grams, is_leaf=lambda x: isinstance(x, Gram))[0]
-    known = {_name(path): node for path, node in nodes if isinstance(node, Gram)}
-    missing = [matrix.projection for name, matrix in matrices.items() if name not in known]
-    if missing:
-        raise SpecError(
-            "The dual was given no Gram matrices."
-            if not known
-            else f"The dual was given no Gram matrix of {missing[0].weight}.",
-            why=None if not known else "It was not used as it was when the model was captured.",
-            instead="optimiser.update(gradients, state, parameters, grams=grams), with what "
-            "md.optim.backward or md.optim.with_grams gave.",
-        )
-    found = {}
-    for name, matrix in matrices.items():
-        gram, size = known[name], matrix.projection.size(matrix.weight.shape)
-        more = gram.size > size and matrix.bias is None
-        found[name] = gram.without_bias() if more else gram
-        if rule.options.recursive and gram.rows is None and not matrix.projection.lookup:
-            raise SpecError(
-                "An inverse is carried on by the rows of a batch, and their products were given.",
-                instead="md.optim.capture(model, inputs, rows=True).",
-            )
-    return found
-
-
-def _check_base(base: Any, rest: Any) -> None:
-    left = [_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(rest)[0]]
-    if base is None and left:
-        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        raise SpecError(
-            f"{left[0]}{more} is no linear layer, and nothing trains it.",
-            why="The dual trains matrices, by what they are given.",
-            instead="base=optax.adamw(1e-3), say.",
-        )
-
-
-def _given(params: Any) -> Any:
-    if params is None:
+def _weights(rule: Rule, updates: Any, params: Any) -> dict[str, Array]:
+    """The parameters by their places; gradients stand in for them where they do not matter."""
+    if params is not None:
+        return tensors(params)
+    if rule.needs_weights():
         raise SpecError(
             "The dual must be given the parameters.",
             instead="optimiser.update(gradients, state, parameters, grams=grams).",
         )
-    return params
+    return tensors(updates)
 
 
-def _is_captured(node: Any) -> bool:
-    return isinstance(node, Captured)
-
-
-def _leaves(tree: Any) -> dict[str, Array]:
-    return {
-        _name(path): leaf
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-        if eqx.is_inexact_array(leaf)
-    }
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path)
+def _check_nothing_left(rest: Any) -> None:
+    left = list(tensors(rest))
+    if left:
+        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+        raise SpecError(
+            f"{left[0]}{more} is no linear layer, and nothing trains it.",
+            why="The memory trains matrices, by what they are given.",
+            instead="base=optax.adamw(1e-3), say.",
+        )

@@ -34,6 +34,11 @@ class Gram(eqx.Module):
         return self._held.shape[-1]
 
     @property
+    def is_square(self) -> bool:
+        """Whether it is a matrix, and not the diagonal of one."""
+        return self._held.ndim == self.count.ndim + 2
+
+    @property
     def mean(self) -> Float[Array, "*stack in in"] | Float[Array, "*stack in"]:
         """S̄; zeros where there were no inputs."""
         total = self._held if self.rows is None else second_moment(self.rows)
@@ -84,5 +89,16 @@ def counts_of(indices: Array, size: int, dtype: Any) -> Gram:
 
 
 def second_moment(rows: Float[Array, "*stack row in"]) -> Float[Array, "*stack in in"]:
-    """The sum of `x x^T` over the rows."""
-    return jnp.einsum("...ri,...rj->...ij", rows, rows, precision=_HIGHEST)
+    """The sum of `x x^T` over the rows.
+
+    As the derivative of `x P` with respect to P, in the direction x: so it is placed on devices as a
+    gradient is, wherever the rows are.
+    """
+    size = rows.shape[-1]
+    shape = jax.ShapeDtypeStruct((*rows.shape[:-2], size, size), rows.dtype)
+
+    def product(matrix: Array) -> Array:
+        return jnp.matmul(rows, matrix, precision=_HIGHEST)
+
+    (total,) = jax.linear_transpose(product, shape)(rows)
+    return total

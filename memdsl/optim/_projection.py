@@ -29,20 +29,6 @@ class Projection:
     bias: str | None = None
     """Where the vector is that is added to its outputs, if there is one."""
 
-    def within(self, prefix: str) -> "Projection":
-        """The same in a tree that holds the model at a place."""
-        bias = None if self.bias is None else prefix + self.bias
-        return dataclasses.replace(self, weight=prefix + self.weight, bias=bias)
-
-    def without_bias(self) -> "Projection":
-        """The weight alone."""
-        return dataclasses.replace(self, bias=None)
-
-    @property
-    def name(self) -> str:
-        """Where it is, without the leading dot."""
-        return self.weight.removeprefix(".")
-
     def size(self, shape: tuple[int, ...]) -> int:
         """How many numbers an input has, the 1 of a bias left out."""
         return math.prod(shape[axis] for axis in self.inputs)

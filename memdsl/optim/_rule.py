@@ -9,15 +9,17 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from ..nn._numbers import evaluate_numbers, init_numbers
+from ..spec._base import described
 from ..spec._capacity import All
 from ..spec._gate import Decay, Keep
 from ..spec._kernel import Dot
 from ..spec._loss import Inner, Squared
-from ..spec._memory import AbstractMemory, Memory
+from ..spec._memory import Memory
 from ..spec._number import Knob, leaves, Schedule
 from ..spec._read import Evaluate
 from ..spec._slots import ground, slots
 from ..spec._write import Cholesky, Delta, Descent, GaussSeidel, Hebb, Ridge
+from ._gram import Gram
 from ._solved import Solved
 from ._step import AbstractStep, Explicit, Implicit
 
@@ -34,7 +36,7 @@ class Options:
     values: str | None = None
     ridge: str = "constant"
     average: bool = False
-    refresh: int = 1
+    refresh: Any = 1
     recursive: bool = False
 
 
@@ -63,13 +65,28 @@ class Rule:
         }
         return ground(self.memory, values)
 
+    def weight(self, memory: Memory) -> Any:
+        """What the pairs of a step weigh, given the grounded memory."""
+        return getattr(memory.write, "rate", 1.0)
 
-def rule_of(memory: AbstractMemory, options: Options) -> Rule:
+    def needs_weights(self) -> bool:
+        """Whether a step depends on the weights as they are."""
+        return self.step.needs_grams() or not isinstance(self.memory.gate, Keep)
+
+    def check(self, grams: dict[str, Gram]) -> None:
+        """Refuses products of inputs where the inputs themselves are needed."""
+        if self.options.recursive and any(g.rows is None and g.is_square for g in grams.values()):
+            raise SpecError(
+                "An inverse is carried on by the rows of a batch, and their products were given.",
+                instead="md.optim.capture(model, inputs, rows=True).",
+            )
+
+
+def rule_of(memory: Any, options: Options) -> Rule:
     """The dual of a memory, or a `SpecError` that says why there is none."""
     if not isinstance(memory, Memory):
         raise SpecError(
-            f"dual takes one Memory, and this is a {type(memory).__name__}.",
-            where=memory,
+            f"dual takes one Memory, and this is {described(memory)}.",
             why="A weight matrix is the function of one memory.",
             instead="md.Memory(md.Dot(), md.Ridge(1e-3)).",
         )
@@ -143,6 +160,11 @@ def _check_options(memory: Memory, options: Options) -> None:
         raise _refused("values", options.values, VALUES)
     if options.ridge not in RIDGES:
         raise _refused("ridge", options.ridge, RIDGES)
+    if isinstance(options.refresh, bool) or not isinstance(options.refresh, int):
+        raise SpecError(
+            f"refresh must be a whole number, and it is {described(options.refresh)}.",
+            instead="1, 2, …; with optax.inject_hyperparams also static_args='refresh'.",
+        )
     if options.refresh < 1:
         raise SpecError(f"refresh must be at least 1, and it is {options.refresh}.", instead="1.")
     if not isinstance(memory.write, Ridge):

@@ -42,6 +42,9 @@ class Solved(AbstractStep):
     def needs_grams(self) -> bool:
         return True
 
+    def needs_matrices(self) -> bool:
+        return True
+
     def begin(self, memory: Memory, weight: Array, table: bool) -> Kept:
         write: Any = memory.write
         strength = jnp.asarray(write.strength, weight.dtype)

@@ -62,6 +62,10 @@ class AbstractStep:
         """Whether it must know what the matrix is given."""
 
     @abstractmethod
+    def needs_matrices(self) -> bool:
+        """Whether it must know how a tensor is a matrix."""
+
+    @abstractmethod
     def begin(self, memory: Memory, weight: Array, table: bool) -> Kept:
         """What is remembered before the first step; the memory is grounded at step 0."""
 
@@ -89,6 +93,9 @@ class Explicit(AbstractStep):
     orthogonal: bool = False
 
     def needs_grams(self) -> bool:
+        return self.delta
+
+    def needs_matrices(self) -> bool:
         return self.delta or self.orthogonal
 
     def begin(self, memory: Memory, weight: Array, table: bool) -> Kept:
@@ -128,6 +135,9 @@ class Implicit(AbstractStep):
     target: bool
 
     def needs_grams(self) -> bool:
+        return True
+
+    def needs_matrices(self) -> bool:
         return True
 
     def begin(self, memory: Memory, weight: Array, table: bool) -> Kept:

@@ -135,9 +135,13 @@ def added(equation: Any, origins: list[Origin | None]) -> tuple[Origin, Origin] 
     if len(answers) != 1 or len(vectors) != 1:
         return None
     (answer, wide), (vector, own) = answers[0], vectors[0]
-    met = {a: b for a, b, size in zip(answer.axes, vector.axes, own, strict=True) if size > 1}
-    outputs = {a for a, size in zip(answer.axes, wide, strict=True) if size > 1 and a is not None}
-    if set(met) != outputs or len(vector.scanned) != len(answer.scanned):
+    outputs = [axis if size > 1 else None for axis, size in zip(answer.axes, wide, strict=True)]
+    axes = [axis if size > 1 else None for axis, size in zip(vector.axes, own, strict=True)]
+    met = sorted(
+        (a, b) for a, b in zip(outputs, axes, strict=True) if a is not None and b is not None
+    )
+    seen = [len(several) - several.count(None) for several in (outputs, axes)]
+    if seen != [len(met)] * 2 or len(vector.scanned) != len(answer.scanned):
         return None
-    order = [*vector.scanned, *(met[axis] for axis in sorted(outputs))]
-    return (answer, vector) if None not in order and order == sorted(order) else None
+    order = [*vector.scanned, *(axis for _, axis in met)]
+    return (answer, vector) if order == sorted(order) else None
