@@ -55,8 +55,8 @@ def explain(memory: Any, captured: Any, **options: Any) -> str:
         >>> print(md.optim.explain(mesa, captured, ridge="relative", average=True))
         Optimiser  the dual of Ridge(), Decay(0.95)
           meaning    R ← γ R + S̄;   W ← W − η G H⁻¹,   H = R/N + λ mean(R/N) I
-          layer      layers[0].weight    128 × 197      152 KiB    12.5 Mflop a step, 0.0776 an input
-                     layers[1].weight    10 × 129        65 KiB    1.05 Mflop a step, 0.0333 an input
+          layer      layers[0].weight    128 × 197      152 KiB  12.5 Mflop a step, 77.6 kflop an input
+                     layers[1].weight    10 × 129        65 KiB  1.05 Mflop a step, 33.3 kflop an input
           base       nothing
           kept       217 KiB beside 104 KiB of parameters
 
@@ -94,9 +94,16 @@ def _layer(rule: Rule, one: Trained, params: Any, kept: float) -> str:
         return f"{_short(one.weight):<32}{in_bytes(kept):>10}"
     work = _work(rule.step, out, size, one.is_table)
     shape = " × ".join(str(n) for n in (*stack, out, size))
-    step, each = 1e-6 * count * work.step, 1e-6 * count * work.row
-    costs = f"{step:>7.3g} Mflop a step, {each:.3g} an input"
+    costs = f"{_flops(count * work.step)} a step, {_flops(count * work.row).strip()} an input"
     return f"{_short(one.weight):<20}{shape:<12}{in_bytes(kept):>10} {costs}"
+
+
+def _flops(count: float) -> str:
+    for unit in ("flop", "kflop", "Mflop", "Gflop"):
+        if count < 1000 or unit == "Gflop":
+            return f"{f'{count:.3g} {unit}':>11}"
+        count /= 1000
+    raise AssertionError
 
 
 def _kept(rule: Rule, one: Trained, tree: dict[str, Any]) -> float:

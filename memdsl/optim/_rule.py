@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from .._errors import SpecError
 from ..nn._numbers import evaluate_numbers, init_numbers
-from ..spec._base import described
+from ..spec._base import code, described
 from ..spec._capacity import All
 from ..spec._gate import Decay, Keep
 from ..spec._kernel import Dot
@@ -163,7 +163,7 @@ def _check_options(memory: Memory, options: Options) -> None:
     if isinstance(options.refresh, bool) or not isinstance(options.refresh, int):
         raise SpecError(
             f"refresh must be a whole number, and it is {described(options.refresh)}.",
-            instead="1, 2, …; with optax.inject_hyperparams also static_args='refresh'.",
+            instead='1, 2, …; with optax.inject_hyperparams also static_args="refresh".',
         )
     if options.refresh < 1:
         raise SpecError(f"refresh must be at least 1, and it is {options.refresh}.", instead="1.")
@@ -197,13 +197,13 @@ def _check_ridge(memory: Memory, options: Options) -> None:
         raise SpecError(
             "A ridge that fades with the pairs has nothing to average.",
             why="Sums and means of pairs have the same minimiser then.",
-            instead="average=False; or ridge='constant', 'centred' or 'relative'.",
+            instead='average=False; or ridge="constant", "centred" or "relative".',
         )
     if options.values == "step" and centred:
         raise SpecError(
             f"A {options.ridge} ridge goes with values that are targets.",
             why="It is about the weights as they are, and a step alone is about 0.",
-            instead="values='target'; or ridge='constant' or 'fading'.",
+            instead='values="target"; or ridge="constant" or "fading".',
         )
     if options.recursive and (
         centred or options.average or not (keeps or options.ridge == "fading")
@@ -214,7 +214,7 @@ def _check_ridge(memory: Memory, options: Options) -> None:
             at="gate",
             why="The rows of a batch change an inverse by as many ranks; a ridge that is put back, or "
             "measured anew, changes all of it.",
-            instead="ridge='fading', or the gate Keep(); recursive=False.",
+            instead='ridge="fading", or the gate Keep(); or recursive=False.',
         )
     if options.recursive and options.refresh > 1:
         raise SpecError("An inverse that is carried on is not refreshed.", instead="refresh=1.")
@@ -283,7 +283,7 @@ def _target(memory: Memory, options: Options) -> bool:
             where=memory,
             at="write",
             why="It would add its own answer to itself at every step.",
-            instead="values='step'; or Delta() or Ridge().",
+            instead='values="step"; or Delta() or Ridge().',
         )
     return options.values == "target"
 
@@ -291,17 +291,17 @@ def _target(memory: Memory, options: Options) -> bool:
 def _no_dual(memory: Memory, part: str | None) -> SpecError:
     name = type(memory.write).__name__
     return SpecError(
-        f"{name} has no dual that Gram matrices give."
+        f"{memory.write!r} has no dual."
         if part is None
         else f"A {name} with {part}={getattr(memory.write, part)!r} has no dual.",
         where=memory,
         at="write",
         why="A training step is one write of a batch, of which only the gradient and the second "
         "moments of the inputs are known.",
-        instead="Hebb(), Delta(), Descent(Inner()), Descent(Squared()) or Ridge(); or " + _GROWN,
+        instead="Hebb(), Delta(), Descent(Inner()), Descent(Squared()) or Ridge().",
     )
 
 
 def _refused(name: str, value: Any, choices: tuple[str, ...]) -> SpecError:
-    listed = ", ".join(repr(choice) for choice in choices)
-    return SpecError(f"{name} cannot be {value!r}.", instead=f"one of {listed}.")
+    listed = ", ".join(code(choice) for choice in choices)
+    return SpecError(f"{name} cannot be {code(value)}.", instead=f"one of {listed}.")

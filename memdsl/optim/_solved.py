@@ -138,15 +138,17 @@ def _iterated(right: Array, matrix: Array, solver: Any) -> Array:
 def woodbury(inverse: Array, fade: Array, share: Array, gram: Gram) -> Array:
     r"""The inverse of $\gamma H + \frac1N X^\top X$, given that of H and the rows of X.
 
-    Where some directions have not been seen for so long that single numbers could not hold their
-    inverse beside that of others, nothing more fades.
+    An input that has been 0 for so long that no single number holds its inverse beside that of the
+    others fades no further.
     """
     assert gram.rows is not None
     highest = jax.lax.Precision.HIGHEST
-    spread = jnp.max(diagonal(inverse), axis=-1) / jnp.min(diagonal(inverse), axis=-1)
-    limit = 1 / (jnp.finfo(inverse.dtype).eps * inverse.shape[-1])
-    fade = jnp.where(spread < limit, fade, 1)[..., None, None]
     inverse = inverse / fade
+    values = diagonal(inverse)
+    limit = 1 / (jnp.finfo(inverse.dtype).eps * inverse.shape[-1])
+    most = limit * jnp.min(values, axis=-1, keepdims=True)
+    shrink = jnp.sqrt(jnp.minimum(1, most / values))
+    inverse = shrink[..., :, None] * inverse * shrink[..., None, :]
     count = jnp.maximum(gram.count, 1)[..., None, None]
     rows = jnp.sqrt(share / count) * gram.rows
     seen = jnp.matmul(rows, inverse, precision=highest)
