@@ -1,6 +1,6 @@
 """memdsl: a functional DSL for kernel-memory layers in JAX."""
 
-from . import grow as grow, zoo as zoo
+from . import grow as grow, optim as optim, zoo as zoo
 from ._errors import SpecError as SpecError
 from .cite import cite as cite
 from .explain import explain as explain

@@ -130,7 +130,8 @@ def test_the_whole_message(case: Case):
 
 def test_the_gallery_is_large():
     assert len(CASES) >= 100
-    assert {case.file for case in CASES} == {"json", "layers", "memories", "numbers", "parts"}
+    files = {"json", "layers", "memories", "numbers", "optimisers", "parts"}
+    assert {case.file for case in CASES} == files
     assert len({case.code for case in CASES}) == len(CASES)
 
 

@@ -19,6 +19,7 @@ SHOWN = {
     "07_language_model": r"bits a character of a part.*The :keyword:`for` statement .",
     "08_attribution": r"is the linear layer, but for \de-0[5-9].*add up.*attribution\.png",
     "09_learning_from_a_teacher": r"growing +0\.\d+ .* 0\.0\d\d +4096\n.*AdamW +0\.\d",
+    "10_mesa_optimiser": r"AdamW +epoch 1: 0\.[67].*mesa +epoch 1: 0\.9.*mesa +epoch 3: 0\.9[3-9]",
 }
 
 FEW = {

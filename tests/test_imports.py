@@ -32,7 +32,13 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 # Two parts of one level may not know each other, with these exceptions: (who imports, what).
-NEIGHBOURS = {("grow", "nn"), ("io", "zoo"), ("cli", "experiments")}
+NEIGHBOURS = {
+    ("grow", "nn"),
+    ("optim", "nn"),
+    ("optim", "grow"),
+    ("io", "zoo"),
+    ("cli", "experiments"),
+}
 # The oracle stands apart, so that it cannot share a bug with what is compared with it.
 APART_FROM_THE_ORACLE = {"state", "run", "plan", "nn", "grow", "optim"}
 ROOT_MODULE = "__init__"

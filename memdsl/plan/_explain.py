@@ -44,7 +44,7 @@ def _meaning(choice: Choice) -> list[str]:
 def _choice(choice: Choice) -> list[str]:
     memory, dims = choice.memory, choice.dims
     shape, floats = state_shape(memory, choice.rule.representation, dims)
-    size = _bytes(4 * floats * dims.heads)
+    size = in_bytes(4 * floats * dims.heads)
     constant = "constant in time"
     if choice.rule.representation == "buffer" and isinstance(memory, Memory):
         constant = _growth(memory)
@@ -68,7 +68,8 @@ def _growth(memory: Memory) -> str:
     return "bounded by its capacity" if bounded else "growing with time"
 
 
-def _bytes(count: float) -> str:
+def in_bytes(count: float) -> str:
+    """A number of bytes in the largest unit of which there is one."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.3g} {unit}"

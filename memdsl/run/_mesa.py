@@ -175,13 +175,13 @@ def _rows(
     def iterated(_, right: Array) -> Array:
         diagonal = row[:, None] * jnp.diag(gram)[None] + within @ key**2
         inverse = 1 / (diagonal + ridge[None, :])
-        return _conjugate_gradients(product, right, inverse, steps, rtol, atol)
+        return conjugate_gradients(product, right, inverse, steps, rtol, atol)
 
     solve = factored if solver == "cholesky" else iterated
     return jax.lax.custom_linear_solve(product, query, solve, symmetric=True)
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     product: Callable[[Array], Array],
     right: Array,
     inverse: Array,
