@@ -1,5 +1,6 @@
 """More room, or less, between epochs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,12 +11,12 @@ from jaxtyping import Array
 from .._errors import SpecError
 from ..nn._base import AbstractModule
 from ..nn._blocks import Repeat, Residual, Sequence
-from ..nn._grown import GrownLayer
-from ..spec._base import rebuild
+from ..nn._grown import GrownLayer, map_states
+from ..plan._tree import parts
 from ..spec._capacity import Budget
 from ..spec._facts import slots
 from ..spec._memory import Memory
-from ..state import BufferState
+from ..state import BufferState, DescentState, SolvedState
 
 
 def resize(model: Any, size: int) -> Any:
@@ -87,16 +88,18 @@ def rebuild_with(spec: Any, **changes: Any) -> Any:
 
 def _layer(layer: GrownLayer, size: int) -> GrownLayer:
     base = _module(layer.base, size)
-    capacity, state = layer.memory.capacity, layer.state
-    spec = rebuild_with(layer.spec, base=base.spec)
-    if not isinstance(capacity, Budget) or not isinstance(state, BufferState):
-        return _with(layer, base=base, spec=spec)
-    spec = spec.replace(memory=_resized(spec.memory, size))
-    memory = rebuild(layer.memory, {"capacity": capacity.replace(size=size)})
-    return _with(layer, base=base, spec=spec, memory=memory, state=_fit(memory, state))
+    spec = rebuild_with(layer.spec, base=base.spec, memory=_resized(layer.spec.memory, size))
+    memory = _resized(layer.memory, size)
+    state = map_states(memory, layer.state, _fit)
+    return _with(layer, base=base, spec=spec, memory=memory, state=state)
 
 
 def _resized(memory: Any, size: int) -> Any:
+    """The memory, with room for so many atoms in every budget."""
+    if not isinstance(memory, Memory):
+        return rebuild_with(memory, **{name: _resized(m, size) for name, m in parts(memory)})
+    if not isinstance(memory.capacity, Budget):
+        return memory
     return memory.replace(capacity=memory.capacity.replace(size=size))
 
 
@@ -105,15 +108,36 @@ def _with(layer: GrownLayer, **changes: Any) -> GrownLayer:
     return GrownLayer(**{**fields, **changes})
 
 
-def _fit(memory: Memory, state: BufferState) -> BufferState:
-    """The buffer with as many slots as its memory now needs."""
+def _fit(memory: Memory, state: Any) -> Any:
+    """The state with as many slots as its memory now needs."""
+    if not isinstance(memory.capacity, Budget):
+        return state
+    if isinstance(state, DescentState):
+        return state.put(_fit(memory, state.function))
+    held: Any = state.problem if isinstance(state, SolvedState) else state
+    change = _change(memory, held)
+    if change is None:
+        return state
+    fitted = held.over_slots(change).settled()
+    if not isinstance(state, SolvedState):
+        return fitted
+    factor = state.factor
+    if factor is not None:
+        factor = change(change(factor, -2, 0), -1, 0)
+        empty = jnp.eye(factor.shape[-1], dtype=bool) & (factor == 0)
+        factor = jnp.where(empty, 1, factor)
+    return SolvedState(fitted, change(state.solution, -2, 0), factor)
+
+
+def _change(memory: Memory, state: BufferState) -> Callable[[Array, int, float], Array] | None:
+    """What is to be done to every array that has slots: `change(array, axis, value of an empty slot)`."""
     new, old = int(slots(memory)), state.log_weight.shape[-1]
     if new == old:
-        return state
+        return None
     if state.shards is not None:
         state.shards.check(new)
     if new > old:
-        return state.over_slots(lambda x, axis, fill: _longer(x, new - old, fill, axis)).settled()
+        return lambda x, axis, fill: _longer(x, new - old, fill, axis)
     if isinstance(state.log_weight, Tracer):
         raise SpecError(
             "A buffer cannot be made smaller inside jit.",
@@ -133,10 +157,10 @@ def _fit(memory: Memory, state: BufferState) -> BufferState:
     front = jnp.argsort(~state.valid, axis=-1, stable=True)[..., :new]
 
     def shorter(x: Array, axis: int, _: float) -> Array:
-        index = front if x.ndim == front.ndim else front[..., None]
+        index = front if x.ndim == front.ndim else jnp.expand_dims(front, -3 - axis)
         return jnp.take_along_axis(x, index, axis=axis)
 
-    return state.over_slots(shorter).settled()
+    return shorter
 
 
 def _longer(x: Array, more: int, fill: float, axis: int) -> Array:

@@ -98,7 +98,7 @@ def is_diagonal(memory: Memory) -> bool:
 
 def moves_old_atoms(write: Any) -> bool:
     """Whether a write goes back to atoms of earlier tokens."""
-    return isinstance(write, Descent) and (write.window > 1 or write.momentum is not None)
+    return isinstance(write, Descent) and not write.is_plain()
 
 
 def new_atom(
