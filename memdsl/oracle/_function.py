@@ -97,7 +97,7 @@ def is_diagonal(memory: Memory) -> bool:
 
 
 def moves_old_atoms(write: Any) -> bool:
-    """Whether a write goes back to atoms of earlier tokens."""
+    """Whether a write moves atoms by a step that is more than the coefficient of a pair."""
     return isinstance(write, Descent) and not write.is_plain()
 
 
