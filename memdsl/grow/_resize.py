@@ -124,8 +124,8 @@ def _fit(memory: Memory, state: Any) -> Any:
     factor = state.factor
     if factor is not None:
         factor = change(change(factor, -2, 0), -1, 0)
-        empty = jnp.eye(factor.shape[-1], dtype=bool) & (factor == 0)
-        factor = jnp.where(empty, 1, factor)
+        diagonal = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=bool), factor.shape)
+        factor = jnp.where(diagonal & (factor == 0), 1, factor)  # of slots that are new, and empty
     return SolvedState(fitted, change(state.solution, -2, 0), factor)
 
 
