@@ -10,6 +10,7 @@ import jax
 
 from ._errors import SpecError
 from .cite import cite
+from .grow import growing
 from .nn import build
 from .nn._layer import MemoryLayer
 from .nn._time import Recall
@@ -94,6 +95,12 @@ def _of_layer(layer: AbstractLayer, dims: Dims, name: str, how: dict[str, Any]) 
         return isinstance(part, MemoryLayer | Recall)
 
     found: Any = [m for m in jax.tree.leaves(built, is_leaf=is_memory) if is_memory(m)]
+    if not found and growing(built):
+        raise SpecError(
+            "A layer that grows has no plan: it is written once a batch, and read as it stands.",
+            where=layer,
+            instead="md.explain(memory), of the memory that it grows by.",
+        )
     if not found:
         raise SpecError("There is no memory to explain.", where=layer, instead="print(layer).")
     lines, count = [], _count(built)

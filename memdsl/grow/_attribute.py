@@ -12,9 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import SpecError
 from .._types import checked
-from ..nn._grown import GrownLayer
+from ..nn._grown import GrownLayer, memories, representation
+from ..spec._gate import admissions
 from ..spec._layer import Conv
-from ..state import BufferState, read
+from ..state import as_sum, read
 from ._given import given
 from ._layers import depth, growing
 from ._recorded import recorded
@@ -135,7 +136,8 @@ def attribute(
 
     An atom is known by its birth, the number of atoms before it, which is the number of its example
     where every example became an atom (no admission gate). With `AddToNearest`, an atom stands for
-    all that was added to it.
+    all that was added to it. Of a sum of memories, or one that boosts another, the rows are the atoms
+    of all.
 
     **Arguments:**
 
@@ -214,17 +216,10 @@ def _of_record(record: Record, x: Any) -> Attribution:
 
 
 def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:
-    state = layer.state
-    if not isinstance(state, BufferState):
-        raise SpecError(
-            "The layer keeps a matrix, in which its atoms have dissolved.",
-            where=layer.spec.memory,
-            at="capacity",
-            instead="capacity=Budget(n), which keeps them; or md.grow.unroll of a linear layer.",
-        )
-    weights, parts, rest = (on_host(found) for found in _recalled(layer, query))
-    there = np.flatnonzero(on_host(state.valid))
-    births = on_host(state.birth)[there]
+    _check_atoms(layer, ids)
+    found, rest = _recalled(layer, query)
+    held = [_held(*map(on_host, slots)) for slots in found]
+    births, weights, parts = map(np.concatenate, zip(*held, strict=True))
     if ids is not None:
         ids = np.asarray(ids)
         if ids.ndim != 1 or len(ids) <= births.max(initial=-1):
@@ -233,23 +228,51 @@ def _of_atoms(layer: GrownLayer, query: Array, ids: Any) -> Attribution:
                 instead="one id for every atom that was admitted, in the order of their births.",
             )
         births = ids[births]
-    weights, parts = weights[there], parts[there]
-    return Attribution(births, jnp.asarray(weights), jnp.asarray(parts), jnp.asarray(rest))
+    return Attribution(births, jnp.asarray(weights), jnp.asarray(parts), jnp.asarray(on_host(rest)))
+
+
+def _held(valid: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The rows of the slots that hold an atom."""
+    there = np.flatnonzero(valid)
+    return [rows[there] for rows in arrays]
+
+
+def _check_atoms(layer: GrownLayer, ids: Any) -> None:
+    found = memories(layer.memory).values()
+    dissolved = [leaf for leaf in found if representation(leaf) != "buffer"]
+    if dissolved:
+        raise SpecError(
+            "The layer keeps a matrix, in which its atoms have dissolved.",
+            where=dissolved[0],
+            at="capacity",
+            instead="capacity=Budget(n), which keeps them; or md.grow.unroll of a linear layer.",
+        )
+    gated = [leaf for leaf in found if admissions(leaf.gate)]
+    if ids is not None and len(found) > 1 and gated:
+        raise SpecError(
+            "The memories of this layer let in different pairs, and number their atoms each for itself.",
+            where=gated[0],
+            at="gate",
+            instead="no ids: the number of an atom among those of its memory.",
+        )
 
 
 @eqx.filter_jit
-def _recalled(layer: GrownLayer, query: Array) -> tuple[Array, Array, Array]:
-    """Weights and contributions of all slots, and the answer of the base."""
-    state: Any = layer.state
-    memory, key_map = layer.grounded()
-    inner = key_map(query[None].astype(layer.dtype))[0]
-    _, values, _ = state.safe()
+def _recalled(layer: GrownLayer, query: Array) -> tuple[list[tuple[Array, ...]], Array]:
+    """`(valid, birth, weight, contribution)` of all slots of every memory, and the base's answer."""
+    row, found = query[None].astype(layer.dtype), []
+    for part in layer.parts():
+        memory, function = as_sum(part.memory, part.state)
+        state: Any = function
+        inner = part.key_map(row)[0]
+        _, values, _ = state.safe()
 
-    def first(values: Array) -> Array:
-        return read(memory, state.put(values=values), inner)[0]
+        def first(values: Array, memory: Any = memory, state: Any = state, q: Any = inner) -> Array:
+            return read(memory, state.put(values=values), q)[0]
 
-    weights = jax.grad(first)(values)[:, 0]
-    return weights, weights[:, None] * values, layer.base(query)
+        weights = jax.grad(first)(values)[:, 0]
+        found.append((state.valid, state.birth, weights, weights[:, None] * values))
+    return found, layer.base(query)
 
 
 def _layer(model: Any, where: Callable[[Any], Any] | None) -> GrownLayer:

@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .._errors import SpecError
 from .._types import checked
-from ..state import BufferState
+from ..nn._grown import states_of
+from ..state import BufferState, function_of
 from ._backward import backward
 from ._checkpoint import fingerprint, Keeper, Training
 from ._history import EarlyStop, History
@@ -268,9 +269,12 @@ def _make_score(loss: Any, metrics: dict[str, Any], batch: int) -> Callable[...,
             predictions = jax.lax.map(model, inputs, batch_size=batch)
             found["test_loss"] = loss(predictions, *labels)
             found |= {f"test_{name}": f(predictions, *labels) for name, f in metrics.items()}
-        layers = [a for a in growing(model) if isinstance(a.state, BufferState)]
-        buffers: list[Any] = [layer.state for layer in layers]
-        guarded: list[Any] = [a.state for a in layers if a.memory.write.has_signed_masses()]
+        layers = growing(model)
+        held = [found for a in layers for found in states_of(a.memory, a.state)]
+        kinds = [(memory, function_of(state)) for _, memory, state in held]
+        pairs = [(memory, state) for memory, state in kinds if isinstance(state, BufferState)]
+        buffers = [state for _, state in pairs]
+        guarded = [state for memory, state in pairs if memory.write.has_signed_masses()]
         if buffers:
             found["atoms"] = sum(jnp.sum(state.valid) for state in buffers)
         if guarded:

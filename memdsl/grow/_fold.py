@@ -11,7 +11,7 @@ from ..spec._facts import degree, one_pair
 from ..spec._gate import admissions
 from ..spec._memory import Memory
 from ..spec._write import Recalled, Reweight
-from ..state import AbstractState, BufferState, fade, MatrixState, Token
+from ..state import AbstractState, BufferState, fade, GramState, MatrixState, Token
 from ..state._slots import arrival, count_more, offer
 from ..state._usage import observe
 from ..state._write import recall
@@ -24,6 +24,7 @@ def fold(
     state: BufferState | MatrixState,
     keys: Float[Array, "batch key"],
     errors: Float[Array, "batch value"],
+    moved: Float[Array, "batch value"] | None = None,
 ) -> Any:
     """The state after one training step: faded once, and written with every pair of the batch.
 
@@ -33,18 +34,40 @@ def fold(
     - `state`: what it holds; all coefficients are of this function, before anything is written.
     - `keys`: the keys, already mapped by the kernel's feature.
     - `errors`: the derivatives of the loss with respect to the answers.
+    - `moved`: what has been done already of the move `-rate errors` that an additive write is for.
     """
     batch, is_guarded = atoms_of(memory, state, keys, errors)
-    if isinstance(state, MatrixState):
-        after = absorb(memory, fade(memory, state), batch)
-    else:
-        faded: Any = fade(memory, observe(memory, state, keys))
+    if moved is not None:
+        batch = batch._replace(values=batch.values - moved)
+    after = put(memory, fade(memory, observe(memory, state, keys)), batch)
+    if isinstance(after, BufferState) and is_guarded is not None:
+        after = count_more(after, guarded=jnp.sum(is_guarded, dtype=jnp.int32))
+    return after
+
+
+def put(memory: Memory, state: Any, batch: Atoms, columns: int | None = None) -> Any:
+    """A buffer, a matrix or a Gram matrix that has faded, after it was written with a batch.
+
+    **Arguments:**
+
+    - `memory`: the memory, grounded, as its representation keeps it.
+    - `state`, `batch`: what it holds, and the atoms.
+    - `columns`: how many columns of the values atoms are judged by, the first ones; all, if not said.
+    """
+    if isinstance(state, BufferState):
         batch = state.everywhere(batch)  # who owns a slot writes it
-        after = take(memory, faded, batch)
-        if is_guarded is not None:
-            after = count_more(after, guarded=jnp.sum(is_guarded, dtype=jnp.int32))
-        after = after.settled()
-    return jax.tree.map(lambda x, old: x.astype(old.dtype), _counted(after), state)
+        after: Any = take(memory, state, batch, columns).settled()
+        after = after.put(count=after.count + 1)
+    else:
+        after = absorb(memory, state, batch)
+    return jax.tree.map(lambda x, old: x.astype(old.dtype), after, state)
+
+
+def plain_atoms(keys: Array, values: Array, errors: Array) -> Atoms:
+    """Atoms of these values, of mass and weight 1, for pairs with these error signals."""
+    nothing = jnp.zeros(len(keys), errors.dtype)
+    sizes = jnp.sqrt(jnp.sum(errors * errors, -1))
+    return Atoms(keys, values, nothing + 1, nothing, sizes)
 
 
 def atoms_of(
@@ -59,20 +82,24 @@ def atoms_of(
         recalled = jax.vmap(lambda key: recall(memory, state, key))(keys)
     made = rule.atoms(memory.kernel, keys, values, recalled)
     values, masses, logs = jax.tree.map(lambda x: jnp.asarray(x, errors.dtype), made)
-    sizes = jnp.sqrt(jnp.sum(errors * errors, -1))
-    logs = nothing if logs is None else logs
-    return Atoms(keys, values, masses, logs, sizes), recalled.guarded
+    batch = plain_atoms(keys, values, errors)._replace(masses=masses)
+    return batch if logs is None else batch._replace(log_weights=logs), recalled.guarded
 
 
-def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState:
-    """A matrix with every pair of a batch in it, by one matrix product."""
+def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState | GramState:
+    """A matrix, or a Gram matrix, with every pair of a batch in it, by one matrix product."""
     features = jax.vmap(memory.kernel.features)(batch.keys)
-    features = jnp.exp(batch.log_weights)[:, None] * features
-    mass = None if state.mass is None else state.mass + features.T @ batch.masses
-    return MatrixState(state.matrix + features.T @ batch.values, mass, state.count)
+    weighted = jnp.exp(batch.log_weights)[:, None] * features
+    matrix, count = state.matrix + weighted.T @ batch.values, state.count + 1
+    if isinstance(state, GramState):
+        return GramState(state.gram + weighted.T @ features, matrix, count)
+    mass = None if state.mass is None else state.mass + weighted.T @ batch.masses
+    return MatrixState(matrix, mass, count)
 
 
-def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
+def take(
+    memory: Memory, state: BufferState, batch: Atoms, columns: int | None = None
+) -> BufferState:
     """The buffer after a batch of pairs.
 
     As long as nobody is evicted, or whoever is oldest is, and is lost or added to the nearest, the fate
@@ -98,11 +125,16 @@ def take(memory: Memory, state: BufferState, batch: Atoms) -> BufferState:
     inserted = fate.inserted(slots)
     known = (jnp.cumsum(inserted, dtype=jnp.int32) <= room) & (inserted | stays_put)
     known = jnp.cumsum(~known) == 0
-    return one_by_one(memory, scatter(memory, state, batch, fate, known), batch, ~known)
+    scattered = scatter(memory, state, batch, fate, known)
+    return one_by_one(memory, scattered, batch, ~known, columns)
 
 
 def one_by_one(
-    memory: Memory, state: BufferState, batch: Atoms, there: Bool[Array, " batch"] | None = None
+    memory: Memory,
+    state: BufferState,
+    batch: Atoms,
+    there: Bool[Array, " batch"] | None = None,
+    columns: int | None = None,
 ) -> BufferState:
     """The buffer after some pairs of a batch, taken in order: the definition, for every capacity."""
     every = jnp.ones(len(batch.keys), bool)
@@ -117,12 +149,7 @@ def one_by_one(
 
         enters = jax.lax.cond(there, admitted, lambda: jnp.asarray(False))
         counted = count_more(state, attempted=there)
-        return offer(memory, counted, enters, key, value, mass, log_weight, there=there), None
+        pair = (enters, key, value, mass, log_weight)
+        return offer(memory, counted, *pair, columns, there), None
 
     return jax.lax.scan(body, state, (batch, every if there is None else there))[0]
-
-
-def _counted(state: Any) -> Any:
-    if isinstance(state, BufferState):
-        return state.put(count=state.count + 1)
-    return MatrixState(state.matrix, state.mass, state.count + 1)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 
 from ..nn._blocks import Dense
-from ..nn._grown import GrownLayer
+from ..nn._grown import GrownLayer, map_states, states_of
 from ..nn._images import Conv
 from ..spec._number import Knob, leaves
 from ..spec._slots import slots
@@ -43,12 +43,19 @@ def with_sinks(model: Any, sinks: Sequence[Any]) -> Any:
 
 def depth(layer: GrownLayer) -> int:
     """How many axes of equal layers are stacked before the layer's own (one inside a `Repeat`)."""
-    return layer.state.count.ndim
+    return layer.count.ndim
 
 
 def stacked(layer: GrownLayer | Recorded) -> tuple[int, ...]:
     """The axes of equal layers that are stacked before the layer's own."""
-    return layer.state.count.shape if isinstance(layer, GrownLayer) else ()
+    return layer.count.shape if isinstance(layer, GrownLayer) else ()
+
+
+def stores(model: Any) -> list[Any]:
+    """What every growing layer holds, one state for every memory that its own is made of."""
+    return [
+        state for layer in growing(model) for _, _, state in states_of(layer.memory, layer.state)
+    ]
 
 
 def trained(model: Any) -> Any:
@@ -97,7 +104,7 @@ def _trained(node: Any) -> Any:
             return eqx.tree_at(
                 lambda layer: (layer.base, layer.state, layer.numbers),
                 marks,
-                (trained(node.base), _of_state(node), _of_numbers(node)),
+                (trained(node.base), _of_states(node), _of_numbers(node)),
             )
         case Dense() | Conv():
             learns = node.spec.trainable
@@ -106,13 +113,17 @@ def _trained(node: Any) -> Any:
             return eqx.is_inexact_array(node)
 
 
-def _of_state(layer: GrownLayer) -> BufferState | MatrixState:
-    marks: Any = jax.tree.map(lambda _: False, layer.state)
+def _of_states(layer: GrownLayer) -> Any:
     if not layer.spec.trainable:
-        return marks
-    if isinstance(layer.state, BufferState):
+        return jax.tree.map(lambda _: False, layer.state)
+    return map_states(layer.memory, layer.state, lambda _, state: _of_state(state))
+
+
+def _of_state(state: BufferState | MatrixState) -> BufferState | MatrixState:
+    marks: Any = jax.tree.map(lambda _: False, state)
+    if isinstance(state, BufferState):
         marks = eqx.tree_at(lambda state: (state.keys, state.values), marks, (True, True))
-        if layer.state.masses is None:
+        if state.masses is None:
             return marks
         return eqx.tree_at(lambda state: state.masses, marks, True)
     return eqx.tree_at(lambda state: state.matrix, marks, True)

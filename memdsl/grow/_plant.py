@@ -14,6 +14,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from .._errors import SpecError
 from .._types import checked
 from ..nn._grown import GrownLayer
+from ..spec._facts import descends, is_solved
+from ..spec._memory import Memory
 from ..state import BufferState
 from ._fold import Atoms, scatter
 from ._given import given, place_of
@@ -111,15 +113,15 @@ def _planted(
     arrays, static = eqx.partition(whole, eqx.is_array)
     layer: GrownLayer = eqx.combine(jax.tree.map(lambda x: x[index], arrays), static)
     of_inputs, of_rows, of_values = jax.random.split(key, 3)
-    memory, key_map = layer.grounded()
-    rows = key_map(_rows(model, whole, index, inputs, count, of_inputs).astype(layer.dtype))
+    (part,) = layer.parts()
+    memory, state = part.memory, part.state
+    rows = part.key_map(_rows(model, whole, index, inputs, count, of_inputs).astype(layer.dtype))
     if len(rows) < count:
         raise SpecError(
             f"{count} atoms are to be planted, and the inputs give the layer {len(rows)} keys.",
             instead="more inputs, or fewer atoms.",
         )
     keys = jax.random.permutation(of_rows, rows)[:count]
-    state: Any = layer.state
     shape, blank = (count, state.values.shape[-1]), jnp.zeros(count, layer.dtype)
     drawn = jnp.zeros(shape, layer.dtype)
     if values == "normal":
@@ -175,6 +177,14 @@ def _check_layer(model: Any, layer: Any, count: int) -> None:
             instead="where=lambda model: …, which selects some of md.grow.growing(model).",
         )
     state, memory = layer.state, layer.memory
+    if not isinstance(memory, Memory) or is_solved(memory) or descends(memory):
+        raise SpecError(
+            "Atoms are planted in one memory whose atoms are added up, and in nothing else.",
+            where=layer.spec,
+            at="memory",
+            why="What is solved, remembered or boosted beside them would not know of them.",
+            instead="Hebb(...) or Reweight(...) in one Memory; or a base that starts at random.",
+        )
     if not isinstance(state, BufferState):
         raise SpecError(
             "The layer keeps a matrix, in which there are no atoms.",

@@ -26,8 +26,9 @@ class RateWarning(UserWarning):
 class Rates(NamedTuple):
     """The rates of growing layers, in the order of `md.grow.growing`: see `md.grow.suggest_rate`.
 
-    An entry is `None` where nothing is known: for a layer that was not used, and for one whose
-    write is no step down a slope (`Hebb` under a read that divides).
+    An entry is `None` where nothing is known: for a layer that was not used, for one whose write is
+    no step down a slope by its rate (`Hebb` under a read that divides, `Descent` with a momentum, a
+    gain or orthogonal steps), and for one of several memories.
     """
 
     rate: tuple[float | None, ...]
@@ -35,7 +36,7 @@ class Rates(NamedTuple):
     bound: tuple[float | None, ...]
     """The rate below which steps of the layer alone are stable."""
     chosen: tuple[float, ...]
-    """The rate that the layer has; of stacked layers, the largest."""
+    """The rate that the layer has; of stacked layers and of several memories, the largest."""
     together: float
     """The largest eigenvalue of a step of all layers at their chosen rates, over 2: stable below 1."""
 
@@ -100,7 +101,8 @@ def suggest_rate(
     (Gauss–Newton: the net linearised, the loss not), and T what a write does to these answers.
     Under a mean squared error of B examples the bound of a last layer is $2 B / \lambda_{\max}(K)$,
     for half the square. For `Reweight` T is its tangent kernel,
-    $\kappa (\sigma^2 I + s s^\top) / (D D^\top)$.
+    $\kappa (\sigma^2 I + s s^\top) / (D D^\top)$; for `Ridge` it is $C (C + \lambda)^{-1}$, with C
+    what the stored pairs leave open of $\kappa$, so that its rates are those of single answers.
 
     All layers write at once, so the suggested rates share the room: at `rate` the largest
     eigenvalue of a step of all of them is 1, half of what is stable, where nothing overshoots.

@@ -1,5 +1,6 @@
 """More room, or less, between epochs."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,14 +12,16 @@ from jaxtyping import Array
 from .._errors import SpecError
 from ..nn._base import AbstractModule
 from ..nn._blocks import Repeat, Residual, Sequence
-from ..nn._grown import GrownLayer
+from ..nn._grown import GrownLayer, map_states, Part, states_of
+from ..plan._tree import parts
 from ..spec._base import rebuild
 from ..spec._capacity import AbstractMerge, Budget, Drop
 from ..spec._facts import slots
 from ..spec._memory import Memory
-from ..state import BufferState
+from ..state import BufferState, DescentState, SolvedState
 from ..state._merge import merged
 from ..state._slots import evicted
+from ..state._solved import solved_anew
 from ._layers import depth
 
 
@@ -112,18 +115,23 @@ def rebuild_with(spec: Any, **changes: Any) -> Any:
 
 
 def _layer(layer: GrownLayer, room: _Room) -> GrownLayer:
-    base = _module(layer.base, room)
-    capacity, state = layer.memory.capacity, layer.state
-    spec = rebuild_with(layer.spec, base=base.spec)
-    if not isinstance(capacity, Budget) or not isinstance(state, BufferState):
-        return _with(layer, base=base, spec=spec)
-    spec = spec.replace(memory=_resized(spec.memory, room.size))
-    memory = rebuild(layer.memory, {"capacity": capacity.replace(size=room.size)})
-    return _with(layer, base=base, spec=spec, memory=memory, state=_fit(layer, memory, room))
+    base, size = _module(layer.base, room), room.size
+    wanted = _resized(layer.spec.memory, size, lambda memory, **new: memory.replace(**new))
+    spec = rebuild_with(layer.spec, base=base.spec, memory=wanted)
+    memory = _resized(layer.memory, size, lambda memory, **new: rebuild(memory, new))
+    state = map_states(memory, _few(layer, room), _fit)
+    return _with(layer, base=base, spec=spec, memory=memory, state=state)
 
 
-def _resized(memory: Any, size: int) -> Any:
-    return memory.replace(capacity=memory.capacity.replace(size=size))
+def _resized(memory: Any, size: int, change: Callable[..., Any]) -> Any:
+    """The memory, with room for so many atoms in every budget."""
+    if not isinstance(memory, Memory):
+        inner = {name: _resized(part, size, change) for name, part in parts(memory)}
+        same = all(getattr(memory, name) == part for name, part in inner.items())
+        return memory if same else change(memory, **inner)
+    if not isinstance(memory.capacity, Budget):
+        return memory
+    return change(memory, capacity=memory.capacity.replace(size=size))
 
 
 def _with(layer: GrownLayer, **changes: Any) -> GrownLayer:
@@ -131,38 +139,45 @@ def _with(layer: GrownLayer, **changes: Any) -> GrownLayer:
     return GrownLayer(**{**fields, **changes})
 
 
-def _fit(layer: GrownLayer, memory: Memory, room: _Room) -> BufferState:
-    """The buffer of a layer with as many slots as its memory now needs."""
-    state: Any = layer.state
-    new, old = int(slots(memory)), state.log_weight.shape[-1]
-    if new == old:
-        return state
-    if state.shards is not None:
-        state.shards.check(new)
-    if new > old:
-        return state.over_slots(lambda x, axis, fill: _longer(x, new - old, fill, axis)).settled()
-    if isinstance(state.log_weight, Tracer):
-        raise SpecError(
-            "A buffer cannot be made smaller inside jit.",
-            why="Whether the atoms fit is not known while tracing.",
-            instead="md.grow.resize between calls of the compiled step.",
-        )
-    held = int(jnp.max(jnp.sum(state.valid, axis=-1)))
-    if held > room.size:
-        state = _shrunk(layer, room.size, _merge(layer, room, held))
-    # atoms to the front, in the order of their slots
-    front = jnp.argsort(~state.valid, axis=-1, stable=True)[..., :new]
-
-    def shorter(x: Array, axis: int, _: float) -> Array:
-        index = front if x.ndim == front.ndim else front[..., None]
-        return jnp.take_along_axis(x, index, axis=axis)
-
-    return state.over_slots(shorter).settled()
+def _buffer_of(state: Any) -> BufferState | None:
+    """The buffer in which a state keeps its atoms, if it has any."""
+    match state:
+        case DescentState():
+            return _buffer_of(state.function)
+        case SolvedState():
+            return _buffer_of(state.problem)
+        case BufferState():
+            return state
+        case _:
+            return None
 
 
-def _merge(layer: GrownLayer, room: _Room, held: int) -> AbstractMerge:
+def _few(layer: GrownLayer, room: _Room) -> Any:
+    """What the layer's memories hold, where each has no more atoms than there is room for."""
+    merges = {}
+    for path, memory, state in states_of(layer.memory, layer.state):
+        buffer = _buffer_of(state)
+        if buffer is None or not isinstance(memory.capacity, Budget):
+            continue
+        if (
+            int(slots(_resized(memory, room.size, lambda memory, **new: rebuild(memory, new))))
+            >= (buffer.log_weight.shape[-1])
+        ):
+            continue
+        if isinstance(buffer.log_weight, Tracer):
+            raise SpecError(
+                "A buffer cannot be made smaller inside jit.",
+                why="Whether the atoms fit is not known while tracing.",
+                instead="md.grow.resize between calls of the compiled step.",
+            )
+        held = int(jnp.max(jnp.sum(buffer.valid, axis=-1)))
+        if held > room.size:
+            merges[path] = _merge(memory, room, held)
+    return _shrunk(layer, room.size, merges) if merges else layer.state
+
+
+def _merge(memory: Any, room: _Room, held: int) -> AbstractMerge:
     """How the atoms that must go are merged."""
-    memory: Any = layer.spec.memory
     if room.merge is not None:
         capacity = memory.capacity.replace(size=room.size, merge=room.merge)
         return memory.replace(capacity=capacity).capacity.merge  # refuses what it cannot have
@@ -179,24 +194,88 @@ def _merge(layer: GrownLayer, room: _Room, held: int) -> AbstractMerge:
 
 
 @eqx.filter_jit
-def _shrunk(layer: GrownLayer, size: int, merge: AbstractMerge) -> BufferState:
-    """The buffer of a layer with at most `size` atoms in it, and as many slots as before."""
+def _shrunk(layer: GrownLayer, size: int, merges: Mapping[str, AbstractMerge]) -> Any:
+    """What the layer's memories hold, with at most `size` atoms in those that have a merge here."""
     if depth(layer):
         arrays, static = eqx.partition(layer, eqx.is_array)
-        return jax.lax.map(lambda own: _shrunk(eqx.combine(own, static), size, merge), arrays)
-    memory, _ = layer.grounded()
-    capacity: Any = memory.capacity
-    state: Any = layer.state
+        return jax.lax.map(lambda own: _shrunk(eqx.combine(own, static), size, merges), arrays)
+    found = iter(layer.parts())
+
+    def fewer(_: Memory, state: Any) -> Any:
+        part = next(found)
+        return _fewer(part, state, size, merges[part.path]) if part.path in merges else state
+
+    return map_states(layer.memory, layer.state, fewer)
+
+
+def _fewer(part: Part, state: Any, size: int, merge: AbstractMerge) -> Any:
+    memory = part.memory
+    if isinstance(state, DescentState):
+        whole: Any = state.function
+        columns = whole.numbers().shape[-1] // len(state.names)
+        return state.put(_one_by_one(memory, whole, size, merge, columns))
+    if isinstance(state, SolvedState):
+        problem = _one_by_one(memory, state.problem, size, merge)
+        return solved_anew(memory, problem, keeps_factor=state.factor is not None)
+    return _one_by_one(memory, state, size, merge)
+
+
+def _one_by_one(
+    memory: Any, state: Any, size: int, merge: AbstractMerge, columns: int | None = None
+) -> Any:
+    """The buffer without the atoms that are too many, one after the other."""
     now = jnp.asarray(True)
 
     def too_many(state: BufferState) -> Array:
         return jnp.sum(state.valid) > size
 
     def without_one(state: BufferState) -> BufferState:
-        state, gone, _ = evicted(memory, state, capacity.evict, now)
-        return state if isinstance(merge, Drop) else merged(memory, state, merge, gone, now)
+        state, gone, _ = evicted(memory, state, memory.capacity.evict, now, columns)
+        return (
+            state if isinstance(merge, Drop) else merged(memory, state, merge, gone, now, columns)
+        )
 
     return jax.lax.while_loop(too_many, without_one, state)
+
+
+def _fit(memory: Memory, state: Any) -> Any:
+    """The state with as many slots as its memory now needs."""
+    if not isinstance(memory.capacity, Budget):
+        return state
+    if isinstance(state, DescentState):
+        return state.put(_fit(memory, state.function))
+    held = _buffer_of(state)
+    change = None if held is None else _change(memory, held)
+    if held is None or change is None:
+        return state
+    fitted = held.over_slots(change).settled()
+    if not isinstance(state, SolvedState):
+        return fitted
+    factor = state.factor
+    if factor is not None:
+        factor = change(change(factor, -2, 0), -1, 0)
+        diagonal = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=bool), factor.shape)
+        factor = jnp.where(diagonal & (factor == 0), 1, factor)  # of slots that are new, and empty
+    return SolvedState(fitted, change(state.solution, -2, 0), factor)
+
+
+def _change(memory: Memory, state: BufferState) -> Callable[[Array, int, float], Array] | None:
+    """What is to be done to every array that has slots: `change(array, axis, value of an empty slot)`."""
+    new, old = int(slots(memory)), state.log_weight.shape[-1]
+    if new == old:
+        return None
+    if state.shards is not None:
+        state.shards.check(new)
+    if new > old:
+        return lambda x, axis, fill: _longer(x, new - old, fill, axis)
+    # atoms to the front, in the order of their slots
+    front = jnp.argsort(~state.valid, axis=-1, stable=True)[..., :new]
+
+    def shorter(x: Array, axis: int, _: float) -> Array:
+        index = front if x.ndim == front.ndim else jnp.expand_dims(front, -3 - axis)
+        return jnp.take_along_axis(x, index, axis=axis)
+
+    return shorter
 
 
 def _longer(x: Array, more: int, fill: float, axis: int) -> Array:

@@ -11,14 +11,13 @@ from jaxtyping import Array, Bool, Int
 
 from .._errors import SpecError
 from .._types import checked
-from ..nn._grown import GrownLayer
 from ..state import BufferState
-from ._layers import depth, growing
+from ._layers import stores
 from ._shard import beside, home
 
 
 class Atoms(NamedTuple):
-    """What an optimiser sees of the atoms of a layer: one row a slot."""
+    """What an optimiser sees of the atoms of a memory: one row a slot."""
 
     keys: Array
     values: Array
@@ -26,7 +25,7 @@ class Atoms(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The state of the optimiser of one layer's atoms."""
+    """The state of the optimiser of one memory's atoms."""
 
     atom: Int[Array, "*layer slots"]
     """Which atom each slot's moments are of; −1 for none yet."""
@@ -35,7 +34,7 @@ class Slots(NamedTuple):
 
 
 class SlotwiseState(NamedTuple):
-    """The state of `md.grow.slotwise`: of the weights, and of the atoms of every layer."""
+    """The state of `md.grow.slotwise`: of the weights, and of the atoms of every memory."""
 
     weights: Any
     atoms: tuple[Slots | None, ...]
@@ -108,8 +107,8 @@ def slotwise(
     def init(parameters: Any) -> SlotwiseState:
         found, rest = _split(parameters)
         slots = tuple(
-            None if atoms is None else _begin(of_atoms, layer.state, atoms)
-            for layer, atoms in zip(growing(parameters), found, strict=True)
+            None if atoms is None else _begin(of_atoms, held, atoms)
+            for held, atoms in zip(stores(parameters), found, strict=True)
         )
         return SlotwiseState(beside(of_weights.init(rest), home(rest)), slots)
 
@@ -122,13 +121,13 @@ def slotwise(
         if all(atoms is None for atoms in found):
             return moved, SlotwiseState(after, state.atoms)
         steps, slots = [], []
-        turns = zip(_layers(model, found, state.atoms), found, state.atoms, strict=True)
-        for layer, gradients, before in turns:
+        turns = zip(_held(model, found, state.atoms), found, state.atoms, strict=True)
+        for held, gradients, before in turns:
             if gradients is None or before is None:
                 steps.append(None)
                 slots.append(before)
                 continue
-            step, own = _one_layer(of_atoms, layer, gradients, before, extra)
+            step, own = _one_buffer(of_atoms, held, gradients, before, extra)
             steps.append(step)
             slots.append(own)
         return _join(moved, steps), SlotwiseState(after, tuple(slots))
@@ -137,42 +136,42 @@ def slotwise(
 
 
 def _split(tree: Any) -> tuple[list[Atoms | None], Any]:
-    """The atoms among parameters or gradients, by layer, and the tree without them."""
-    found = [_atoms_of(layer) for layer in growing(tree)]
+    """The atoms among parameters or gradients, by memory, and the tree without them."""
+    found = [_atoms_of(state) for state in stores(tree)]
     return found, _join(tree, [None if atoms is None else _NOTHING for atoms in found])
 
 
 _NOTHING = (None, None, None)
 
 
-def _atoms_of(layer: GrownLayer) -> Atoms | None:
-    state = layer.state
+def _atoms_of(state: Any) -> Atoms | None:
     if not isinstance(state, BufferState) or state.keys is None:
         return None
     return Atoms(state.keys, state.values, state.masses)
 
 
 def _join(tree: Any, found: list[Any]) -> Any:
-    """The tree with these atoms in the layers that have some."""
+    """The tree with these atoms in the memories that have some."""
 
     def where(tree: Any) -> list[Any]:
-        held: list[Any] = [layer.state for layer in growing(tree)]
-        chosen = [state for state, atoms in zip(held, found, strict=True) if atoms is not None]
+        held = zip(stores(tree), found, strict=True)
+        chosen = [state for state, atoms in held if atoms is not None]
         return [x for state in chosen for x in (state.keys, state.values, state.masses)]
 
     new = [x for atoms in found if atoms is not None for x in atoms]
     return eqx.tree_at(where, tree, new, is_leaf=lambda x: x is None) if new else tree
 
 
-def _layers(model: Any, found: list[Any], known: Any) -> list[GrownLayer]:
-    layers = [] if model is None else growing(model)
+def _held(model: Any, found: list[Any], known: Any) -> list[Any]:
+    """What the memories of the model hold, where these are the atoms that are trained."""
+    states = [] if model is None else stores(model)
     wanted = [None if atoms is None else atoms.keys.shape[:-1] for atoms in found]
     there = [None if slots is None else slots.atom.shape for slots in known]
     held = [
-        layer.state.log_weight.shape if wants and isinstance(layer.state, BufferState) else None
-        for layer, wants in zip(layers, wanted, strict=False)
+        state.log_weight.shape if wants and isinstance(state, BufferState) else None
+        for state, wants in zip(states, wanted, strict=False)
     ]
-    if not len(layers) == len(wanted) or wanted != held:
+    if not len(states) == len(wanted) or wanted != held:
         raise SpecError(
             "slotwise was not given the model whose atoms it trains.",
             why="Which slots are empty, and which were rewritten, stands in the model alone.",
@@ -183,7 +182,7 @@ def _layers(model: Any, found: list[Any], known: Any) -> list[GrownLayer]:
             f"The model has slots {wanted}, and the state of slotwise is of {there}.",
             instead="optimiser.init(md.grow.parameters(model)) after a md.grow.resize.",
         )
-    return layers
+    return states
 
 
 def _rows(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
@@ -200,12 +199,11 @@ def _begin(optimiser: Any, state: Any, atoms: Atoms) -> Slots:
     return state.by_slot(Slots(jnp.full(shape, -1, jnp.int32), inner), len(shape) - 1)
 
 
-def _one_layer(
-    optimiser: Any, layer: GrownLayer, gradients: Atoms, before: Slots, extra: dict[str, Any]
+def _one_buffer(
+    optimiser: Any, state: Any, gradients: Atoms, before: Slots, extra: dict[str, Any]
 ) -> tuple[Atoms, Slots]:
-    """The updates of one layer's atoms, and the state after them."""
-    state: Any = layer.state
-    axes = depth(layer) + 1
+    """The updates of the atoms of one memory, and the state after them."""
+    axes = state.log_weight.ndim
     valid = state.valid
     atom = jnp.where(valid, state.birth, before.atom)
     masses = state.masses

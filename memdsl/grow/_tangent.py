@@ -1,7 +1,8 @@
 """What a write does to the answers it was made for: the tangent kernel of a growing layer.
 
 A batch of pairs with error signals g moves the answers at its own keys by `-rate T g`, to first order
-in the rate. For `Hebb` that is exact, and T is the kernel matrix of the keys.
+in the rate. For `Hebb` that is exact, and T is the kernel matrix of the keys; for `Ridge` it is exact
+where nothing fades, and `T = C (C + 1)^-1`, C being what is open at the keys, over the strength.
 """
 
 from typing import Any, NamedTuple
@@ -12,8 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..nn._grown import GrownLayer
+from ..spec._facts import descends
+from ..spec._memory import Memory
 from ..spec._read import Evaluate, Normalised
-from ..spec._write import Hebb, Reweight
+from ..spec._write import Reweight
+from ..state import SolvedState
+from ..state._solved import covariance
 from ..state._write import recall
 from ._layers import depth
 
@@ -41,11 +46,14 @@ class Tangent(NamedTuple):
 def has_tangent(layer: GrownLayer) -> bool:
     """Whether a write of the layer is a step down a slope, with a kernel matrix that says so.
 
-    `Hebb` under a read that divides is none: it moves a weighted mean by the number of its pairs.
+    `Hebb` under a read that divides is none: it moves a weighted mean by the number of its pairs. Nor
+    is a step with a momentum or of a length of its own, and of a memory made of several nothing is told.
     """
     memory = layer.memory
+    if not isinstance(memory, Memory) or descends(memory):
+        return False
     core = memory.read.core()
-    if isinstance(memory.write, Hebb):
+    if not isinstance(memory.write, Reweight):
         return isinstance(core, Evaluate)
     return isinstance(core, Normalised) and core.scale == 1.0
 
@@ -69,13 +77,18 @@ def tangent(layer: GrownLayer, keys: Float[Array, "batch *layer_and_row key"]) -
 
 
 def _of_one(layer: GrownLayer, keys: Array) -> Tangent:
-    memory, key_map = layer.grounded()
-    rows = key_map(keys.reshape(-1, keys.shape[-1]).astype(layer.dtype))
+    (part,) = layer.parts()
+    memory: Any = part.memory
+    rows = part.key_map(keys.reshape(-1, keys.shape[-1]).astype(layer.dtype))
     write = memory.write
+    if isinstance(part.state, SolvedState):
+        open_ = covariance(memory, part.state, rows)
+        gram = jnp.linalg.solve(open_ + jnp.eye(len(open_), dtype=open_.dtype), open_)
+        return Tangent(gram * jnp.asarray(memory.read.core().scale, gram.dtype), None)
     if not isinstance(write, Reweight):
         gram = memory.kernel.pairs(rows, rows)
         return Tangent(gram * jnp.asarray(memory.read.core().scale, gram.dtype), None)
-    found = jax.vmap(lambda key: recall(memory, layer.state, key))(rows)
+    found = jax.vmap(lambda key: recall(memory, part.state, key))(rows)
     logs, sign = found.log_mass, jnp.where(found.mass < 0, -1.0, 1.0).astype(rows.dtype)
     scale = 2 * jnp.mean(logs) if write.scale_free else 0.0
     gram = jnp.exp(memory.kernel.log_pairs(rows, rows) - logs[:, None] - logs[None, :] + scale)
@@ -86,9 +99,9 @@ def _of_one(layer: GrownLayer, keys: Array) -> Tangent:
 
 
 def rate_of(layer: GrownLayer) -> Float[Array, "*layer"]:
-    """The rate of the layer's write, as its schedule has it now."""
+    """The largest rate of the layer's writes, as their schedules have them now."""
     if depth(layer):
         arrays, static = eqx.partition(layer, eqx.is_array)
         return jax.lax.map(lambda own: rate_of(eqx.combine(own, static)), arrays)
-    write: Any = layer.grounded()[0].write
-    return jnp.asarray(write.rate, layer.dtype)
+    writes: list[Any] = [part.memory.write for part in layer.parts()]
+    return jnp.max(jnp.stack([jnp.max(jnp.asarray(w.rate, layer.dtype)) for w in writes]))

@@ -11,7 +11,8 @@ from jaxtyping import Array
 from .._errors import SpecError
 from ..nn._grown import GrownLayer
 from ..nn._tap import Pairs
-from ._fold import fold
+from ..plan._tree import map_leaves
+from ._grow import grow
 from ._layers import depth, growing
 
 
@@ -25,7 +26,9 @@ def write(model: Any, pairs: Sequence[Pairs | None]) -> Any:
     write. Pairs are let in one after the other, in the order of the batch (and, inside an example, of
     its rows): what the batch does is what its pairs would do one by one, after one decay. Where the
     write is `Hebb`, its value is $-g$; `Surprise` looks at the norm of $g$; `LeastUsed` counts the
-    reads of the batch, before anything is written; a `Schedule` counts calls of `write`.
+    reads of the batch, before anything is written; a `Schedule` counts calls of `write`. `Ridge`
+    solves for the targets $f(x_b) - \eta g_b$, `Descent` takes one step of its own on the batch, and
+    `a.boost(b)` gives to b what a has left of its move.
 
     A pure function: jit-compile it (with the whole training step), and donate the model. Shapes never
     change, so it is traced once. A matrix takes one product, a buffer one scatter, however full it
@@ -79,12 +82,13 @@ def write(model: Any, pairs: Sequence[Pairs | None]) -> Any:
 def _written(layer: GrownLayer, pairs: Pairs, stacked: int) -> Any:
     """The state of a layer after a batch; equal layers of a stack are taken one after the other."""
     if not stacked:
-        memory, key_map = layer.grounded()
 
         def rows(array: Array) -> Array:
             return array.reshape(-1, array.shape[-1]).astype(layer.dtype)
 
-        return fold(memory, layer.state, key_map(rows(pairs.key)), rows(pairs.cotangent))
+        before = {part.path: part for part in layer.parts()}
+        after = grow(layer.memory, before, rows(pairs.key), rows(pairs.cotangent))
+        return map_leaves(layer.memory, lambda path, _: after[path].state)
     arrays, static = eqx.partition(layer, eqx.is_array)
     first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), pairs)
 

@@ -1,7 +1,9 @@
 """A layer with a memory that training writes: `y = base(x) + f(x)`."""
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,14 +12,19 @@ from jaxtyping import Array, Float
 
 from .._errors import SpecError
 from ..plan import Dims, plan
-from ..plan._prepare import kept_size, KeyMap, prepare
-from ..spec._facts import needs_atoms, slots as slot_bound
+from ..plan._prepare import KeyMap, prepare
+from ..plan._states import empty_tree, state_dtype
+from ..plan._tree import leaves, parts as parts_of
+from ..spec._facts import decays, is_solved, needs_atoms, slots as slot_bound
 from ..spec._gate import forgets, Reset
 from ..spec._layer import Conv, Grown
-from ..spec._memory import Memory
-from ..spec._number import Learned, leaves
+from ..spec._memory import AbstractMemory, Memory
+from ..spec._number import Learned, leaves as number_leaves
 from ..spec._slots import ground, resolve, slots
-from ..state import BufferState, empty_state, MatrixState, read
+from ..spec._streams import Sizes
+from ..spec._write import Cholesky
+from ..state import as_sum, read
+from ..state._solved import unsolved
 from ._base import AbstractModule
 from ._blocks import AbstractPointwise
 from ._images import patches
@@ -35,10 +42,11 @@ class GrownLayer(AbstractPointwise):
     spec: Grown = eqx.field(static=True)
     dims: Dims = eqx.field(static=True)
     """With `key` and `value`, the sizes of what the memory is asked and what it answers."""
-    memory: Memory = eqx.field(static=True)
+    memory: AbstractMemory = eqx.field(static=True)
     """The memory of the spec, with sizes resolved."""
     base: AbstractModule
-    state: BufferState | MatrixState
+    state: Any
+    """What the memory holds; of one that is made of memories, a tuple of what these hold."""
     numbers: dict[str, tuple[Any, ...]]
     sink: Pairs | Uses | Probe | Nudge | None = None
     """Where a backward pass puts the pairs; `None` except while one is made."""
@@ -54,15 +62,16 @@ class GrownLayer(AbstractPointwise):
     def recall(self, x: Float[Array, "*row key"]) -> Float[Array, "*row value"]:
         """What the memory answers to every row: matrix products with all that is stored."""
         state = self.state if self.spec.trainable else jax.lax.stop_gradient(self.state)
-        memory, key_map = self.grounded()
         rows = x.reshape(-1, x.shape[-1]).astype(self.dtype)
-        answers = jax.vmap(lambda q: read(memory, state, q))(key_map(rows))
+        first, *rest = [part.answers(rows) for part in self.parts(state)]
+        answers = functools.reduce(jnp.add, rest, first)
         return answers.reshape(*x.shape[:-1], answers.shape[-1])
 
-    def grounded(self) -> tuple[Memory, KeyMap]:
-        """The memory with the values of its numbers, as its representation keeps it, and the map of
-        keys that goes with it. Schedules are at the count of writes."""
-        steps = jnp.reshape(self.state.count, (1,)).astype(self.dtype)
+    def parts(self, state: Any = None) -> list["Part"]:
+        """The memories that the layer's is made of, ready to run; schedules are at the count of
+        writes."""
+        state = self.state if state is None else state
+        steps = jnp.reshape(self.count, (1,)).astype(self.dtype)
         nothing = jnp.zeros((1, 0), self.dtype)
         constants, steady = evaluate_numbers(
             self.memory, self.numbers, nothing, 1, steps, self.dtype
@@ -71,18 +80,72 @@ class GrownLayer(AbstractPointwise):
             **jax.tree.map(lambda a: a[0], constants),
             **jax.tree.map(lambda a: a[0, 0], steady),
         }
-        return prepare(ground(self.memory, values), self.representation)
+        grounded = memories(ground(self.memory, values))
+        return [
+            Part(path, *prepare(grounded[path], representation(leaf)), held)
+            for path, leaf, held in states_of(self.memory, state)
+        ]
 
     @property
     def representation(self) -> str:
-        """`"buffer"` or `"matrix"`."""
-        return "buffer" if isinstance(self.state, BufferState) else "matrix"
+        """How the memory is kept, `"matrix"`; joined by `" + "` where it is made of several."""
+        return " + ".join(map(representation, memories(self.memory).values()))
+
+    @property
+    def count(self) -> Array:
+        """How often it was written."""
+        return next(held.count for _, _, held in states_of(self.memory, self.state))
 
     @property
     def dtype(self) -> Any:
         """The dtype of the state: float32, or float64 where the parameters are."""
-        state = self.state
-        return state.values.dtype if isinstance(state, BufferState) else state.matrix.dtype
+        return state_dtype(self.state)
+
+
+class Part(NamedTuple):
+    """A memory that is made of no others, in a growing layer."""
+
+    path: str
+    """Where it is in the layer's memory, `""` where it is all of it."""
+    memory: Memory
+    """Grounded, as its representation keeps it."""
+    key_map: KeyMap
+    """What makes keys of what the layer is given."""
+    state: Any
+
+    def answers(self, rows: Float[Array, "row key"]) -> Float[Array, "row value"]:
+        """What it answers to rows that the layer is given."""
+        memory, state = as_sum(self.memory, self.state)
+        return jax.vmap(lambda q: read(memory, state, q))(self.key_map(rows))
+
+
+def memories(memory: AbstractMemory) -> dict[str, Memory]:
+    """The memories that one is made of, and that are made of none, by path."""
+    return {path: leaf for path, leaf in leaves(memory) if isinstance(leaf, Memory)}
+
+
+def states_of(memory: Any, state: Any, path: str = "") -> Iterator[tuple[str, Memory, Any]]:
+    """`(path, memory, state)` of every memory that is made of no others."""
+    if isinstance(memory, Memory):
+        yield path.rstrip("."), memory, state
+        return
+    for (name, part), held in zip(parts_of(memory), state, strict=True):
+        yield from states_of(part, held, f"{path}{name}.")
+
+
+def map_states(memory: Any, state: Any, change: Callable[[Memory, Any], Any]) -> Any:
+    """The state with `change(memory, state)` in the place of that of every such memory."""
+    if isinstance(memory, Memory):
+        return change(memory, state)
+    pairs = zip(parts_of(memory), state, strict=True)
+    return tuple(map_states(part, held, change) for (_, part), held in pairs)
+
+
+def representation(memory: Memory) -> str:
+    """How a growing layer keeps a memory: `"buffer"`, `"gram"` or `"matrix"`."""
+    if needs_atoms(memory):
+        return "buffer"
+    return "gram" if is_solved(memory) else "matrix"
 
 
 def grown_layer(
@@ -110,16 +173,28 @@ def grown_layer(
     """
     sizes = {**dims.sizes(), "key": key_size, "value": value_size}
     memory = resolve(spec.memory, sizes)
-    _check(memory)
-    representation = "buffer" if needs_atoms(memory) else "matrix"
+    using = {}
+    for path, leaf in memories(memory).items():
+        _check(leaf)
+        using[path] = f"{representation(leaf)} / recurrent"
     own = Dims(model=dims.model, key=key_size, value=value_size)
-    plan(memory, own, using=f"{representation} / recurrent")  # an illegal memory is refused here
-    prepared, _ = prepare(memory, representation)
-    size = kept_size(memory, key_size, representation)
-    state: Any = empty_state(prepared, representation, size, value_size, dtype=dtype)
+    chosen = plan(memory, own, using=using)  # an illegal memory is refused here
+    given = Sizes(key_size, value_size, key_size)
+    empty = empty_tree(memory, chosen, given, None, dtype)
+    state = map_states(memory, empty, _to_grow)
     state = jax.tree.map(jnp.copy, state)  # no two counters in one buffer, so all can be donated
     numbers = init_numbers(memory, 1, 0, key_size, value_size, key)
     return GrownLayer(spec=spec, dims=own, memory=memory, base=base, state=state, numbers=numbers)
+
+
+def _to_grow(memory: Memory, state: Any) -> Any:
+    """An empty state as a growing layer keeps it: with the solution of what is solved."""
+    if not is_solved(memory):
+        return state
+    write: Any = memory.write
+    changing = any(slot.path.startswith(("kernel", "write.strength")) for slot in slots(memory))
+    exact = isinstance(write.solver, Cholesky)
+    return unsolved(state, keeps_factor=exact and not changing and not decays(memory))
 
 
 def _check(memory: Memory) -> None:
@@ -140,7 +215,7 @@ def _check(memory: Memory) -> None:
         )
     for slot in slots(memory):
         if slot.path.split(".")[0] in ("write", "gate", "capacity") and any(
-            isinstance(leaf, Learned) for leaf in leaves(slot.number)
+            isinstance(leaf, Learned) for leaf in number_leaves(slot.number)
         ):
             raise SpecError(
                 f"{slot.number!r} would never be trained.",

@@ -97,8 +97,8 @@ def is_diagonal(memory: Memory) -> bool:
 
 
 def moves_old_atoms(write: Any) -> bool:
-    """Whether a write goes back to atoms of earlier tokens."""
-    return isinstance(write, Descent) and (write.window > 1 or write.momentum is not None)
+    """Whether a write moves atoms by a step that is more than the coefficient of a pair."""
+    return isinstance(write, Descent) and not write.is_plain()
 
 
 def new_atom(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ..spec._descent import orthogonalised
-from ..spec._facts import descends, retention
+from ..spec._facts import descends, needs_atoms, retention
 from ..spec._gate import (
     Decay,
     DiagonalDecay,
@@ -25,7 +25,7 @@ from ..spec._memory import Leaf, Memory, Network
 from ..spec._number import log_of, value_of
 from ..spec._read import ranked_by
 from ..spec._read_blocks import blocks_of
-from ..spec._write import Delta, Descent, Recalled
+from ..spec._write import Delta, Recalled
 from ._blocks import in_blocks
 from ._function import one
 
@@ -34,9 +34,11 @@ def is_point(memory: Leaf) -> bool:
     """Whether a memory is defined by its numbers, and not by its atoms."""
     if isinstance(memory, Network) or retention(memory) is not None:
         return True
-    write = one(memory.write)
-    alone = isinstance(write, Descent) and write.minibatch == 1 and not write.orthogonalise
-    return descends(memory) and not (alone and not write.has_gain())
+    write: Any = one(memory.write)
+    if not descends(memory):
+        return False
+    of_matrix = not needs_atoms(memory) and (write.orthogonalise or write.has_gain())
+    return of_matrix or write.minibatch > 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from ..spec._descent import orthogonalised
 from ..spec._memory import Leaf, Memory, Network
 from ..spec._read import bonus_of, Normalised
 from ..spec._write import AbstractWrite, Delta, Descent, Ridge
@@ -160,7 +161,8 @@ def _spread(memory: Memory, write: Delta, function: Function, key: Any, error: A
 def _descended(
     memory: Memory, take: Any, function: Function, asked: Function, pair: Pair
 ) -> Function:
-    """`S <- mu S - sum_j rate_j gradient_j` over the latest pairs, then `f <- f + S`.
+    """`S <- mu S - sum_j rate_j gradient_j` over the latest pairs, then `f <- f + gain S`, or its
+    orthogonal factor.
 
     Every gradient is at the same function; without momentum mu is 0. S has the same keys as f, and
     an atom that leaves takes its part of S with it.
@@ -174,10 +176,15 @@ def _descended(
         moves[p.birth] = -p.write.rate * p.write.loss.gradient(prediction, p.value)
     mu = 0.0 if write.momentum is None else write.momentum
 
-    def move(atom: Atom) -> Atom:
-        step = jnp.broadcast_to(moves.get(atom.birth, jnp.zeros_like(pair.value)), atom.value.shape)
-        momentum = mu * atom.momentum + step
-        return atom.moved(momentum).put(momentum=momentum)
+    def step(atom: Atom) -> Atom:
+        new = jnp.broadcast_to(moves.get(atom.birth, jnp.zeros_like(pair.value)), atom.value.shape)
+        return atom.put(momentum=mu * atom.momentum + new)
 
     function = take(function, pair.key, jnp.zeros_like(pair.value), 1.0)
-    return function.put(recent=recent).each(move)
+    function = function.put(recent=recent).each(step)
+    steps: Any = [atom.momentum for atom in function.atoms]
+    if write.orthogonalise and steps:
+        gram = [[memory.kernel(a.key, b.key) for b in function.atoms] for a in function.atoms]
+        steps = orthogonalised(jnp.stack(steps), jnp.asarray(gram))
+    pairs = zip(function.atoms, steps, strict=True)
+    return function.put(atoms=tuple(atom.moved(write.gain * s) for atom, s in pairs))

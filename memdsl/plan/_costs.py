@@ -81,7 +81,7 @@ def matrix_minibatch(m: Memory, dims: Dims, training: bool) -> Cost:
     time, r, v = sizes(m, dims)
     chunk, many = _minibatch(m), 4 if training else 1
     one, floats = 4 * chunk * (r + v) + 6 * r * v, 4 * (r + v) + r * v / chunk
-    if has_nonlinear_retention(m) or (isinstance(m.write, Descent) and m.write.orthogonalise):
+    if has_nonlinear_retention(m) or _is_orthogonal(m):
         one, floats = one + 4 * chunk * r * v, floats + 4 * r * v
     return Cost(many * one * time, many * floats * time, many * (-(-time // chunk) + chunk))
 
@@ -134,8 +134,13 @@ def buffer_recurrent(m: Memory, dims: Dims, training: bool) -> Cost:
     time, k, v = sizes(m, dims)
     n = _slots(m, time)
     one = 6 * n * (k + v) + (2 * n**3 if is_solved(m) else 0) + _fit(m, n, k)
+    one += 2 * n * n * (k + v) if _is_orthogonal(m) else 0
     floats = (8 if training else 2) * time * n * (k + v)
     return Cost((3 if training else 1) * time * one, floats, 4 * time)
+
+
+def _is_orthogonal(m: Memory) -> bool:
+    return isinstance(m.write, Descent) and m.write.orthogonalise
 
 
 def buffer_parallel(m: Memory, dims: Dims, training: bool) -> Cost:

@@ -9,8 +9,8 @@ from typing import Any
 from .._errors import SpecError
 from ._base import Spec
 from ._capacity import All, Budget, Project, Window
+from ._check_grown import check_grown as check_grown
 from ._check_outside import (
-    check_grown as check_grown,
     check_level as check_level,
     check_network as check_network,
     check_transposed as check_transposed,
@@ -129,8 +129,6 @@ def _what_needs_a_matrix(m: Memory) -> tuple[str, str, str] | None:
     if has_nonlinear_retention(m):
         name = type(retention(m)).__name__
         return "gate", name, "It acts on the numbers of a matrix one by one"
-    if isinstance(m.write, Descent) and m.write.orthogonalise:
-        return "write", "An orthogonalised step", "It is orthogonal as a matrix"
     if m.initial is not None:
         return "initial", "A learned initial state", "It is a matrix that is trained"
     return None

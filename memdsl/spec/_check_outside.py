@@ -1,11 +1,7 @@
 """The rules of what is not a `Memory` itself: transposed memories, networks, growing layers."""
 
-from typing import Any
-
 from .._errors import SpecError
-from ._base import code
 from ._capacity import All
-from ._computed import Computed
 from ._facts import (
     descends,
     has_nonlinear_retention,
@@ -17,13 +13,12 @@ from ._facts import (
     pairs_per_token,
     writes_of,
 )
-from ._gate import admissions, Decay, Keep, parts, Reset, Surprise
+from ._gate import admissions, Decay, Keep, parts, Reset
 from ._kernel import Dot, Pullback
 from ._memory import Averaged, Level, Memory, Network, Rewired, Transposed
-from ._number import axis_of, FromInput, leaves
+from ._number import axis_of
 from ._read import bonus_of, LocalLinear
-from ._slots import slots
-from ._write import Descent, Hebb, Reweight
+from ._write import Descent, Hebb
 
 
 def check_transposed(spec: Transposed) -> None:
@@ -234,69 +229,3 @@ def check_network(spec: Network) -> None:
             why="It has neither a mass to divide by nor atoms to choose from.",
             instead="Evaluate() or Before().",
         )
-
-
-def check_grown(spec: Any) -> None:
-    """Raises `SpecError` for a layer that cannot grow."""
-    memory = spec.memory
-    if not isinstance(memory, Memory):
-        raise SpecError(
-            f"A layer grows by one Memory, not by {type(memory).__name__}.",
-            where=spec,
-            at="memory",
-            instead="Memory(RBF(...), Hebb(rate=...), capacity=Budget(n)).",
-        )
-    write = memory.write
-    if not isinstance(write, Hebb | Reweight):
-        raise SpecError(
-            f"{type(write).__name__} cannot grow a layer.",
-            where=memory,
-            at="write",
-            why="The error signal is the gradient of the loss already: it is written as it is.",
-            instead="Hebb(rate=...), or Reweight(...) under a normalised read.",
-        )
-    if isinstance(write, Reweight) and write.loss is not None:
-        raise SpecError(
-            "What a layer is written with is a gradient already.",
-            where=memory,
-            at="write",
-            why=f"{write.loss!r} would make a gradient of it once more.",
-            instead="Reweight(...) without a loss.",
-        )
-    if moves_keys(memory):
-        raise SpecError(
-            "The keys of a growing layer are its inputs, and stay where they are.",
-            where=memory,
-            at="gate",
-            instead="Decay(...).",
-        )
-    if memory.read.is_before() or memory.initial is not None:
-        raise SpecError(
-            "A growing layer is read as it stands, and starts from its base.",
-            where=memory,
-            at="read" if memory.read.is_before() else "initial",
-            instead="a plain read, and the base for what there is at the start.",
-        )
-    if has_nonlinear_retention(memory):
-        raise SpecError(
-            f"A growing layer does not know {memory.gate!r}.",
-            where=memory,
-            at="gate",
-            why="It is written once a batch, and a retention acts on a matrix once a token.",
-            instead="Decay(...), which is weight decay.",
-        )
-    if any(isinstance(gate, Surprise) for gate in admissions(memory.gate)):
-        raise SpecError(
-            "Surprise measures v - f(k), and what a layer is written with is a gradient.",
-            where=memory,
-            at="gate",
-            instead="Novelty(...) or Coherence(...), which look at keys.",
-        )
-    for slot in slots(memory):
-        if any(isinstance(leaf, FromInput | Computed) for leaf in leaves(slot.number)):
-            raise SpecError(
-                f"A growing layer has no token to read {code(slot.name)} off.",
-                where=memory,
-                at=slot.path.split(".")[0],
-                instead="a float, Knob(x) or Schedule(...).",
-            )

@@ -34,8 +34,8 @@ class Descent(AbstractWrite):
     - `window`: how many of the latest pairs are descended at every token, all errors against the
         same memory, each with its own rate (Omega).
     - `momentum`: μ of `s <- μ s - g`, `f <- α f + s` (Titans), between 0 and 1; or `None`.
-    - `orthogonalise`: the step is made orthogonal by Newton–Schulz (Atlas); matrices only. Its
-        length is then that of `gain` alone.
+    - `orthogonalise`: the step is made orthogonal by Newton–Schulz (Atlas), for any kernel: see
+        `orthogonalised`. Its length is then that of `gain` alone.
     - `recall`: as in `Delta`. In a minibatch, whether a has faded since its beginning.
     - `minibatch`: how many tokens are descended from one function (TTT, Titans). Tokens are counted
         from the last start, those that are masked left out.
@@ -114,16 +114,23 @@ class Descent(AbstractWrite):
         return total, 1.0
 
 
-def orthogonalised(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+def orthogonalised(
+    matrix: Float[Array, "rows columns"], gram: Float[Array, "rows rows"] | None = None
+) -> Float[Array, "rows columns"]:
     """The orthogonal factor of a matrix, roughly: five steps of Newton and Schulz.
 
     $X \\leftarrow aX + (bXX^\\top + c(XX^\\top)^2)X$ from $X = M / \\|M\\|_F$, with (a, b, c) = (3.4445,
     -4.7750, 2.0315): every singular value ends between about 0.7 and 1.2, a tiny one grows by 3.4^5, and
     0 stays 0. The norm has no epsilon: the scale of M does not matter.
 
+    With a Gram matrix K, M holds the coefficients of a function, $\\sum_i \\kappa(k_i, \\cdot) m_i$, and
+    so does what is returned. In any features of the kernel it is the factor above: the steps are
+    $X \\leftarrow X (a + bA + cA^2)$, with $A = X^\\top K X$, and see the features in A alone.
+
     **Arguments:**
 
     - `matrix`: `[rows, columns]`; the smaller side is the one that is squared.
+    - `gram`: `[rows, rows]`, of the kernel; none for the matrix itself.
 
     **Returns:** `[rows, columns]`.
 
@@ -147,8 +154,14 @@ def orthogonalised(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows c
     # by the largest number first, so that the square of a small matrix does not vanish
     largest = jnp.max(jnp.abs(matrix), initial=0)
     scaled = matrix / jnp.where(largest == 0, 1, largest)
-    square = jnp.sum(scaled * scaled)
-    x = scaled / jnp.sqrt(jnp.where(square == 0, 1, square))
+    square = jnp.sum(scaled * (scaled if gram is None else gram @ scaled))
+    x = scaled / jnp.sqrt(jnp.where(square > 0, square, 1))
+    if gram is not None:
+        inner = x.T @ gram @ x
+        for _ in range(5):
+            step = a * jnp.eye(len(inner), dtype=inner.dtype) + b * inner + c * inner @ inner
+            x, inner = x @ step, step @ inner @ step
+        return x
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
     for _ in range(5):

@@ -87,10 +87,9 @@ def descends(memory: Leaf) -> bool:
 def needs_matrix(memory: Memory) -> bool:
     """Whether a part of the memory speaks of the features of a key, so that it must be a matrix."""
     diagonal = any(isinstance(g, DiagonalDecay) for g in forgets(memory.gate))
-    muon = isinstance(memory.write, Descent) and memory.write.orthogonalise
     from_both_sides = isinstance(memory.read, Backwards)
     learned = memory.initial is not None
-    return diagonal or muon or has_nonlinear_retention(memory) or learned or from_both_sides
+    return diagonal or has_nonlinear_retention(memory) or learned or from_both_sides
 
 
 def needs_atoms(memory: Memory) -> bool:

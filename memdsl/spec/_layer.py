@@ -83,7 +83,9 @@ class Grown(AbstractLayer):
     **Arguments:**
 
     - `base`: the layer beneath, `Dense(...)` or `Conv(...)`; what there is before anything is grown.
-    - `memory`: the memory that grows: a `Memory` whose write is `Hebb` or `Reweight`.
+    - `memory`: the memory that grows. Its write may be `Hebb`, `Reweight` under a normalised read,
+        `Ridge`, or `Descent(Inner(), ...)` with momentum or orthogonal steps; and memories may be
+        added (`a + b`), and boosted (`a.boost(b)`).
     - `trainable`: whether the stored atoms are parameters too.
 
     **Raises:** `SpecError` for a memory that cannot be written with a gradient.

@@ -83,7 +83,8 @@ class Ridge(AbstractWrite):
     **Arguments:**
 
     - `strength`: positive; for a matrix, also one `per="key_channel"` (MesaNet).
-    - `rate`: the weight of a pair, at least 0.
+    - `rate`: the weight of a pair, at least 0. In a growing layer, where every pair weighs 1, the
+        step η of the targets `f(k) - η g` that the layer sets itself.
     - `solver`: `Cholesky()`, `ConjugateGradient(...)` or `GaussSeidel(n)`.
 
     **Raises:** `SpecError` where an argument is out of range; and beside parts of a memory that
@@ -99,7 +100,8 @@ class Ridge(AbstractWrite):
         ```
 
     Source: von Oswald et al. 2025 (MesaNet);
-    kernel recursive least squares, Engel et al. 2004.
+    kernel recursive least squares, Engel et al. 2004. That a linear layer grows by `-η G H^-1` is
+    FOOF, Benzing 2022, for one batch.
     """
 
     strength: Number = number(

@@ -17,4 +17,5 @@ from ._gram import GramState as GramState
 from ._local import tilted as tilted
 from ._matrix import MatrixState as MatrixState
 from ._network import NetworkState as NetworkState
+from ._solved import as_sum as as_sum, function_of as function_of, SolvedState as SolvedState
 from ._write import write as write

@@ -5,7 +5,7 @@ momentum `s <- mu s - gradient`; what the minibatch has moved, where its gain ca
 function at its beginning, of which its errors are. A window is a ring of the latest pairs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..spec._descent import orthogonalised
 from ..spec._facts import retention
-from ..spec._memory import Leaf, Network
+from ..spec._memory import Leaf, Memory, Network
 from ..spec._write import Descent
 from ._base import AbstractState, answer, fade, Pair, Token
 from ._buffer import BufferState
@@ -95,8 +95,7 @@ class DescentState(AbstractState):
 
     def parts(self) -> dict[str, Any]:
         """Every function that is remembered, each as a state of its own."""
-        split = jnp.split(_numbers(self.function), len(self.names), axis=-1)
-        return {n: _with(self.function, s) for n, s in zip(self.names, split, strict=True)}
+        return apart(self.function, self.names)
 
     def put(self, function: AbstractState) -> Self:
         """A copy with other functions."""
@@ -117,6 +116,12 @@ def joined(parts: Mapping[str, AbstractState]) -> Any:
     return _with(next(iter(parts.values())), jnp.concatenate(numbers, axis=-1))
 
 
+def apart(whole: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What `joined` made one, by name."""
+    split = jnp.split(_numbers(whole), len(names), axis=-1)
+    return {name: _with(whole, numbers) for name, numbers in zip(names, split, strict=True)}
+
+
 def _numbers(state: Any) -> Array:
     return state.numbers()
 
@@ -131,16 +136,16 @@ def write_descent(memory: Leaf, state: DescentState, token: Token) -> DescentSta
     dtype = token.value.dtype
     rate = jnp.broadcast_to(jnp.asarray(rule.rate, dtype), token.value.shape)
     latest = state.latest.push(token.key, token.value, rate)
-    parts = {name: _fold(part) for name, part in state.parts().items()}
+    parts = {name: unweighted(part) for name, part in state.parts().items()}
     before = parts["function"]
-    parts["function"] = _fold(fade(memory, before))
+    parts["function"] = unweighted(fade(memory, before))
     first = state.place == 0
     if "start" in parts:
         parts["start"] = select(first, before, parts["start"])
         if not rule.reads_before_decay():
-            parts["start"] = _fold(fade(memory, parts["start"]))
+            parts["start"] = unweighted(fade(memory, parts["start"]))
     if "moved" in parts:
-        faded = _numbers(_fold(fade(memory, parts["moved"])))
+        faded = _numbers(unweighted(fade(memory, parts["moved"])))
         parts["moved"] = _with(parts["moved"], jnp.where(first, 0, faded))
     asked = before if rule.reads_before_decay() else parts["function"]
     asked = parts.get("start", asked)
@@ -162,7 +167,7 @@ def write_descent(memory: Leaf, state: DescentState, token: Token) -> DescentSta
     if "momentum" in numbers:
         step = numbers["momentum"] * jnp.asarray(rule.momentum, dtype) + step
         numbers["momentum"] = step
-    step = direction(memory, asked, step)
+    step = direction(memory, whole, step)
     gain = jnp.asarray(rule.gain, dtype)
     if "moved" in numbers:
         kept = numbers["function"] - state.gain * numbers["moved"]
@@ -187,12 +192,17 @@ def signals(memory: Leaf, asked: AbstractState, latest: Latest) -> Array:
 
 
 def direction(memory: Leaf, like: AbstractState, step: Array) -> Array:
-    """The step itself, or its orthogonal factor."""
+    """The step itself, or its orthogonal factor; `like` has the atoms that it is made of."""
     rule: Any = memory.write
     if not rule.orthogonalise:
         return step
     if isinstance(like, NetworkState) and isinstance(memory, Network):
         return memory.each_matrix(orthogonalised, step, like.key_size, like.value_size)
+    if isinstance(like, BufferState) and isinstance(memory, Memory):
+        keys, _, _ = like.safe()
+        return orthogonalised(
+            jnp.where(like.valid[:, None], step, 0), memory.kernel.pairs(keys, keys)
+        )
     return orthogonalised(step)
 
 
@@ -221,7 +231,7 @@ def _with_room(memory: Any, state: BufferState, token: Token) -> BufferState:
     )
 
 
-def _fold(state: Any) -> Any:
+def unweighted(state: Any) -> Any:
     """The same function with every weight at 1, so that functions can be added."""
     if not isinstance(state, BufferState):
         return state

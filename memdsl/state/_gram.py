@@ -41,11 +41,20 @@ class GramState(AbstractState):
         )
 
     def evaluate(self, memory: Memory, query: Array, top: int | None = None) -> Pair:
-        features = memory.kernel.features(query)
         write: Any = memory.write
-        ridge = jnp.broadcast_to(jnp.asarray(write.strength, features.dtype), features.shape)
-        solved = solve(self.gram + jnp.diag(ridge), features, write.solver)
+        solved = solve(self.system(memory), memory.kernel.features(query), write.solver)
         return Pair(solved @ self.matrix, None)
+
+    def system(self, memory: Memory) -> Array:
+        """`H + diag(strength)`."""
+        write: Any = memory.write
+        ridge = jnp.asarray(write.strength, self.gram.dtype)
+        return self.gram + jnp.diag(jnp.broadcast_to(ridge, self.gram.shape[:1]))
+
+    def coefficients(self, memory: Memory) -> Array:
+        """The minimiser itself, `[features, value]`."""
+        write: Any = memory.write
+        return solve(self.system(memory), self.matrix, write.solver)
 
     def clear(self, memory: Memory) -> Self:
         return type(self)(jnp.zeros_like(self.gram), jnp.zeros_like(self.matrix), self.count)

@@ -9,12 +9,11 @@ from jaxtyping import Array, Float
 from ..spec._capacity import Budget, LeastUsed
 from ..spec._memory import Memory
 from ._base import Pair
-from ._buffer import BufferState
 from ._streamed import finite, LARGE, Stored, streamed
 
 
-def observe(memory: Memory, state: BufferState, queries: Float[Array, "batch key"]) -> BufferState:
-    """The buffer, having been read by some queries, one after the other."""
+def observe(memory: Memory, state: Any, queries: Float[Array, "batch key"]) -> Any:
+    """The buffer, having been read by some queries one after the other; other states as they are."""
     capacity = memory.capacity
     if not isinstance(capacity, Budget) or not isinstance(capacity.evict, LeastUsed):
         return state

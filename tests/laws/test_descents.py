@@ -36,6 +36,18 @@ MEMORIES: dict[str, Any] = {
     "atlas_minibatch": md.Memory(
         md.Dot(), MINIBATCH.replace(orthogonalise=True), DECAY, initial=md.Learned()
     ),
+    "atlas_kernel": md.Memory(
+        md.RBF(),
+        md.Descent(rate=RATE, window=2, momentum=RATE, orthogonalise=True, gain=GAIN),
+        DECAY,
+    ),
+    "muon_budget": md.Memory(
+        md.RBF(),
+        md.Descent(rate=RATE, momentum=RATE, orthogonalise=True, gain=GAIN),
+        DECAY,
+        md.Budget(3, md.Smallest(), md.AddToNearest()),
+    ),
+    "gain_budget": md.Memory(md.RBF(), md.Descent(rate=RATE, gain=GAIN), DECAY, md.Budget(3)),
     "simplex": md.Memory(md.Dot(), MINIBATCH, md.Simplex(md.FromInput("sigmoid"), over="values")),
     "soft_minibatch": md.Memory(md.Dot(), MINIBATCH, DECAY @ md.SoftThreshold(0.02)),
     "miras": md.Memory(
@@ -141,6 +153,22 @@ def test_an_orthogonal_step_keeps_directions_and_evens_lengths(seed: int):
         close(orthogonalised(matrix), u @ np.diag(s) @ v)
         close(orthogonalised(1e-30 * matrix), orthogonalised(matrix))
     close(orthogonalised(jnp.zeros((2, 3))), jnp.zeros((2, 3)))
+
+
+@law
+def test_an_orthogonal_step_of_atoms_is_that_of_their_features(seed: int):
+    """The factor of coefficients beside a Gram matrix, in any features of the kernel; and of a
+    memory, whose atoms are the rows of the matrix that it could be as well."""
+    for rows, columns in ((3, 5), (5, 3), (1, 4)):
+        features, matrix = random(seed, rows, 4), random(seed + 1, rows, columns)
+        atoms = orthogonalised(matrix, features @ features.T)
+        close(features.T @ atoms, orthogonalised(features.T @ matrix), 1e-9)
+    close(orthogonalised(jnp.zeros((2, 3)), jnp.eye(2)), jnp.zeros((2, 3)))
+    memory = md.Memory(
+        md.Polynomial(2), md.Descent(rate=RATE, momentum=0.5, orthogonalise=True, gain=GAIN), DECAY
+    )
+    made = inputs(memory, seed)
+    close(denote(memory.replace(capacity=md.Budget(TIME)), made), denote(memory, made), 1e-9)
 
 
 @law

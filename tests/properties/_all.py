@@ -4,6 +4,7 @@ from tests.properties import (  # noqa: F401
     _descents,
     _dual,
     _growth,
+    _mesa,
     _optimisers,
     _sequence,
     _softmax,
