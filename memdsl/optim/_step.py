@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from ..spec._descent import orthogonalised
 from ..spec._memory import Memory
 from ..spec._number import value_of
+from ._cholesky import by_factor, factor
 from ._gram import Gram
 
 
@@ -170,23 +171,6 @@ def shifted(gram: Array, ridge: Array, weight: Array) -> Array:
         return gram + jnp.broadcast_to(ridge[..., None], gram.shape)
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     return gram + ridge[..., None, None] * jnp.broadcast_to(eye, gram.shape)
-
-
-def factor(matrix: Float[Array, "*stack in in"]) -> Float[Array, "*stack in in"]:
-    """The Cholesky factor of a matrix of any scale; of zeros, that of ones on the diagonal."""
-    largest = jnp.max(diagonal(matrix), axis=-1)[..., None, None]
-    scale = jnp.where(largest > 0, largest, 1)
-    eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
-    sound = jnp.where(largest > 0, matrix / scale, eye)
-    return jnp.sqrt(scale) * jnp.linalg.cholesky(sound)
-
-
-def by_factor(
-    right: Float[Array, "*stack out in"], lower: Float[Array, "*stack in in"]
-) -> Float[Array, "*stack out in"]:
-    """`right (L L^T)^-1`."""
-    half = jax.lax.linalg.triangular_solve(lower, right, lower=True, transpose_a=True)
-    return jax.lax.linalg.triangular_solve(lower, half, lower=True)
 
 
 def solved(right: Float[Array, "*stack out in"], matrix: Array) -> Float[Array, "*stack out in"]:
