@@ -91,8 +91,8 @@ class GradientLearner(AbstractLearner):
     rate: float
     momentum: float = 0.0
     decay: float = 0.0
-    fade: float = 0.95
-    ridge: float = 1.0
+    fade: float = 0.0
+    ridge: float = 0.0
     hidden: tuple[int, ...] = (HIDDEN,)
     activation: Activation = "relu"
     scaled: bool = True

@@ -21,9 +21,9 @@ class Numbers(NamedTuple):
     """Of SGD, of `mesa-momentum` and of `delta`."""
     decay: float = 0.0
     """Weight decay, of AdamW and Muon."""
-    fade: float = 0.95
+    fade: float = 0.0
     """What a step leaves of the inputs before it, of a mesa optimiser that forgets."""
-    ridge: float = 1.0
+    ridge: float = 0.0
     """The strength of the ridge of a mesa optimiser; of `delta`, the weight of what is recalled."""
 
 
