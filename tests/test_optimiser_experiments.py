@@ -14,7 +14,6 @@ import memdsl as md
 from memdsl.cli import main
 from memdsl.experiments import (
     Course,
-    cross_entropy,
     DUAL_BARS,
     GradientLearner,
     judged,
@@ -194,17 +193,22 @@ def test_a_rate_that_falls_is_nothing_after_the_last_step():
     assert [float(rate(step)) / one.rate for step in (0, 96, 192)] == pytest.approx([1, 0.5, 0])
 
 
-def test_a_language_model_learns_and_duals_train_the_matrices_of_its_blocks():
-    text = python_documentation()
-    task = language(0, 8)._replace(test_inputs=np.zeros((1, 4), int))
-    one, path = optimiser_learner("lm", "mesa"), Course(1, 4, shuffled=False)
-    state = jax.eval_shape(
-        one.optimiser(task, path).init, md.grow.parameters(one.model(task, path, 0))
-    )
-    kept = [path for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
-    named = {jax.tree_util.keystr(path) for path in kept if "gram" in jax.tree_util.keystr(path)}
-    assert len(named) == 10 and all("stacked" in name for name in named)  # 8 matrices, 2 of numbers
-    assert task.outputs == len(text.alphabet) and task.loss is cross_entropy
+def test_in_a_language_model_muon_and_duals_train_the_matrices_of_the_blocks():
+    task, path = language(0, 8), Course(1, 4, shuffled=False)
+    params = md.grow.parameters(optimiser_learner("lm", "mesa").model(task, path, 0))
+
+    def places(name, kept):
+        optimiser = optimiser_learner("lm", name).optimiser(task, path)
+        state = jax.eval_shape(optimiser.init, params)
+        found = jax.tree_util.tree_flatten_with_path(state)[0]
+        names = [jax.tree_util.keystr(path) for path, _ in found]
+        return [name for name in names if kept in name]
+
+    grams, moments = places("mesa", "['gram']"), places("muon", ".mu.")
+    assert len(grams) == 10 and all("stacked" in name for name in grams)
+    whole = len(jax.tree.leaves(params))
+    assert len([name for name in moments if "[True]" in name]) == 10
+    assert len([name for name in moments if "[False]" in name]) == whole - 10
 
 
 # --- bars
