@@ -186,12 +186,13 @@ def learn(
         inputs, targets = given
         return judge(jax.lax.map(eqx.combine(held, fixed), inputs, batch_size=250), targets)
 
+    lower: Any = stretch.lower  # pyright: ignore[reportFunctionMemberAccess]
     compiled: dict[tuple[int, ...], Any] = {}
     samples, seconds = 0, 0.0
     for order in orders:
         args = (rows, jnp.asarray(order)), held, moments
         if order.shape not in compiled:
-            compiled[order.shape] = stretch.lower(*args).compile()
+            compiled[order.shape] = lower(*args).compile()
         start = perf_counter()
         held, moments, loss = jax.block_until_ready(compiled[order.shape](*args))
         seconds += perf_counter() - start

@@ -18,7 +18,7 @@ OptimiserData = Literal[
     "digits", "mnist5k", "mnist5k-once", "teacher-student", "teacher-student-unequal", "lm"
 ]
 
-Settings = Mapping[Any, Mapping[str, float]]
+Settings = Mapping[Any, Mapping[str, Any]]
 """By optimiser, what it is set to."""
 Optimisers = dict[str, GradientLearner]
 
@@ -75,10 +75,8 @@ def optimiser_learner(data: str, name: str) -> GradientLearner:
 
 def _networks(settings: Settings, **shared: Any) -> Optimisers:
     """Networks with two hidden layers of 128, by the settings of their optimisers."""
-    return {
-        name: GradientLearner(name, hidden=(128, 128), **shared, **numbers)
-        for name, numbers in settings.items()
-    }
+    layers: Any = {"hidden": (128, 128), **shared}
+    return {name: GradientLearner(name, **layers, **numbers) for name, numbers in settings.items()}
 
 
 def _language_models(settings: Settings) -> Optimisers:

@@ -10,6 +10,7 @@ from ._curves import check_positive, shown
 from ._dual_bars import DUAL_BARS
 from ._growth_bars import GrowthTrial
 from ._learn import Course, Problem
+from ._learners import AbstractLearner, GradientLearner
 from ._optimiser_recipes import (
     optimiser_course,
     optimiser_learner,
@@ -71,11 +72,9 @@ class OptimiserSettings:
         else:
             known = OPTIMISERS[self.data]
             names = names_of(self.optimiser, known, "optimiser")
-            runs = {self.data: {name: known[name] for name in names}}
-        if self.rate is None:
-            return runs
+            runs: Runs = {self.data: {name: known[name] for name in names}}
         return {
-            data: {name: dataclasses.replace(one, rate=self.rate) for name, one in learners.items()}
+            data: {name: self._changed(one) for name, one in learners.items()}
             for data, learners in runs.items()
         }
 
@@ -86,6 +85,11 @@ class OptimiserSettings:
     def problem(self, data: str, seed: int) -> Problem:
         """The rows and the test."""
         return optimiser_problem(data, seed)
+
+    def _changed(self, one: AbstractLearner) -> AbstractLearner:
+        if self.rate is None or not isinstance(one, GradientLearner):
+            return one
+        return dataclasses.replace(one, rate=self.rate)
 
 
 def optimisers_table(rows: list[Row]) -> Table:

@@ -87,9 +87,13 @@ def _mesa(rate: Rate, numbers: Numbers) -> optax.GradientTransformation:
 
 def _muon(rate: Rate, decay: float, matrices: Any) -> optax.GradientTransformation:
     """Muon, with Adam at a tenth of its rate for what is no matrix."""
+
+    def tenth(step: Any) -> Any:
+        return 0.1 * (rate(step) if callable(rate) else rate)
+
     return optax.contrib.muon(
-        rate,  # pyright: ignore[reportArgumentType]
+        rate,
         weight_decay=decay,
-        adam_learning_rate=(lambda step: 0.1 * rate(step)) if callable(rate) else 0.1 * rate,
+        adam_learning_rate=tenth,
         muon_weight_dimension_numbers=matrices,
     )
