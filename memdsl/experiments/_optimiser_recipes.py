@@ -106,7 +106,7 @@ OPTIMISERS: dict[str, Optimisers] = {
             "sgd": {"rate": 0.178, "momentum": 0.9},
             "adamw": {"rate": 0.022, "decay": 0.004},
             "muon": {"rate": 0.024, "decay": 0.01},
-            "mesa": {"rate": 0.5, "ridge": 1.0, "fade": 0.95},
+            "mesa": {"rate": 0.989, "ridge": 1.0, "fade": 0.99},
             "mesa-momentum": {"rate": 0.091, "ridge": 1.0, "fade": 0.95, "momentum": 0.9},
             "mesa-adam": {"rate": 0.01, "ridge": 1.0, "fade": 0.95},
             "mesa-muon": {"rate": 0.03, "ridge": 1.0, "fade": 0.95},
