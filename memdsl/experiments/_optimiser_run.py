@@ -30,8 +30,7 @@ PRESETS = [bar for bar in DUAL_BARS if isinstance(bar.trials[0], GrowthTrial)]
 class OptimiserSettings:
     """Settings of the optimisers' run.
 
-    Every optimiser has a learning rate and other settings of its own, the best of 32 random ones by
-    validation rows (of a language model, of 12).
+    Every optimiser has a learning rate and other settings of its own: see `benchmarks/tune_optimisers.py`.
     """
 
     data: OptimiserData = "digits"
