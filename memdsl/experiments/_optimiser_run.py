@@ -30,7 +30,8 @@ PRESETS = [bar for bar in DUAL_BARS if isinstance(bar.trials[0], GrowthTrial)]
 class OptimiserSettings:
     """Settings of the optimisers' run.
 
-    Every optimiser has a learning rate and other settings of its own: see `benchmarks/tune_optimisers.py`.
+    Every optimiser has a learning rate and other settings of its own, from searches of one size on rows
+    that no run tests on (`benchmarks/tune_optimisers.py`).
     """
 
     data: OptimiserData = "digits"
