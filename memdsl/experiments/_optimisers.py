@@ -89,7 +89,8 @@ def _muon(rate: Rate, decay: float, matrices: Any) -> optax.GradientTransformati
     """Muon, with Adam at a tenth of its rate for what is no matrix."""
 
     def tenth(step: Any) -> Any:
-        return 0.1 * (rate(step) if callable(rate) else rate)
+        whole: Any = rate(step) if callable(rate) else rate
+        return 0.1 * whole
 
     return optax.contrib.muon(
         rate,
