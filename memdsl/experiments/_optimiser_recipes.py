@@ -147,7 +147,7 @@ OPTIMISERS: dict[str, Optimisers] = {
     ),
     "teacher-student-unequal": _networks(
         {
-            "sgd": {"rate": 0.176, "momentum": 0.9},
+            "sgd": {"rate": 0.128, "momentum": 0.9},
             "adamw": {"rate": 0.0491, "decay": 0.0046},
             "muon": {"rate": 0.132, "decay": 0.0041},
             "mesa": {"rate": 0.097, "ridge": 0.128, "fade": 0.95},
@@ -155,7 +155,7 @@ OPTIMISERS: dict[str, Optimisers] = {
             "mesa-adam": {"rate": 0.0285, "ridge": 3.48, "fade": 0.95},
             "mesa-muon": {"rate": 0.0534, "ridge": 0.0128, "fade": 0.99},
             "mesa-cumulative": {"rate": 0.684, "ridge": 0.0498},
-            "delta": {"rate": 0.176, "ridge": 1e-3, "momentum": 0.9},  # carried over
+            "delta": {"rate": 0.1, "ridge": 1e-3, "momentum": 0.9},  # carried over
         },
         **_STUDENT,
     ),
