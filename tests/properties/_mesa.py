@@ -38,21 +38,27 @@ def _linear(capacity: md.AbstractCapacity, gate: md.AbstractGate, decay: float) 
 
 
 @check(
-    "F1", "a linear layer that grows by Ridge is W - rate G H^-1, as a matrix and as atoms", 1e-12
+    "F1 growing",
+    "a linear layer that grows by Ridge is W - rate G H^-1, as a matrix and as atoms",
+    1e-12,
 )
 def f1() -> float:
     return max(_linear(room, md.Keep(), 1.0) for room in (md.All(), md.Budget(20)))
 
 
 @check(
-    "F4", "with forgetting it has a preconditioned weight decay, (1 - decay) strength W H^-1", 1e-12
+    "F4 growing",
+    "with forgetting it has a preconditioned weight decay, (1 - decay) strength W H^-1",
+    1e-12,
 )
 def f4() -> float:
     return max(_linear(room, md.Decay(0.8), 0.8) for room in (md.All(), md.Budget(20)))
 
 
 @check(
-    "F6", "half a squared error and the batch as the rate: one pass is the ridge regression", 1e-12
+    "F6 growing",
+    "half a squared error and the batch as the rate: one pass is the ridge regression",
+    1e-12,
 )
 def f6() -> float:
     x, y = draw(1, 3, 4, 3), draw(2, 3, 4, 2)
@@ -65,7 +71,7 @@ def f6() -> float:
     return worst(jax.vmap(model)(QUERIES), gaussian(QUERIES, x, 1.0) @ solved)
 
 
-@check("F7", "as the strength vanishes, every answer to a batch moves by -rate g", 1e-6)
+@check("F7 growing", "as the strength vanishes, every answer to a batch moves by -rate g", 1e-6)
 def f7() -> float:
     keys, errors = draw(1, 2, 3, 3), draw(2, 2, 3, 2)
     memory = md.Memory(md.RBF(), md.Ridge(1e-9, rate=RATE), capacity=md.Budget(COUNT))
