@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._linalg import cholesky, solve_by
 from ..spec._descent import orthogonalised
 from ..spec._memory import Memory
 from ..spec._number import value_of
@@ -178,15 +179,14 @@ def factor(matrix: Float[Array, "*stack in in"]) -> Float[Array, "*stack in in"]
     scale = jnp.where(largest > 0, largest, 1)
     eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     sound = jnp.where(largest > 0, matrix / scale, eye)
-    return jnp.sqrt(scale) * jnp.linalg.cholesky(sound)
+    return jnp.sqrt(scale) * cholesky(sound)
 
 
 def by_factor(
     right: Float[Array, "*stack out in"], lower: Float[Array, "*stack in in"]
 ) -> Float[Array, "*stack out in"]:
     """`right (L L^T)^-1`."""
-    half = jax.lax.linalg.triangular_solve(lower, right, lower=True, transpose_a=True)
-    return jax.lax.linalg.triangular_solve(lower, half, lower=True)
+    return jnp.swapaxes(solve_by(lower, jnp.swapaxes(right, -1, -2)), -1, -2)
 
 
 def solved(right: Float[Array, "*stack out in"], matrix: Array) -> Float[Array, "*stack out in"]:
