@@ -142,7 +142,7 @@ def _begin_worker(folder: str, shares: Any) -> None:
     cores = shares.get()
     if cores:
         os.sched_setaffinity(0, cores)
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
