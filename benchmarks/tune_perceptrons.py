@@ -50,7 +50,7 @@ def curve(
     initial, orders = jax.random.split(jax.random.key(seed))
     weights = Perceptron(
         task.width,
-        HIDDEN,
+        (HIDDEN,),
         task.outputs,
         key=initial,
         scale=task.width**0.5,

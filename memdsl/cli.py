@@ -23,6 +23,7 @@ from .experiments import (
     draw_growth,
     draw_hybrid,
     draw_language,
+    draw_optimisers,
     draw_recall,
     draw_reproduce,
     growth_settings,
@@ -35,6 +36,8 @@ from .experiments import (
     language_table,
     LanguageSettings,
     new_folder,
+    optimisers_table,
+    OptimiserSettings,
     OutputError,
     RECALL_MEMORIES,
     recall_settings,
@@ -108,6 +111,15 @@ class RunHybrid:
 
 
 @dataclass(frozen=True)
+class RunOptimisers:
+    """Train one network by optimisers side by side: those of optax, and duals of memories."""
+
+    settings: Settings[OptimiserSettings] = dataclasses.field(default_factory=OptimiserSettings)
+    out: Path | None = None
+    """Folder for the results; by default runs/optimisers-<data>-<date>-<time>."""
+
+
+@dataclass(frozen=True)
 class RunRecall:
     """Train two-layer sequence models, one memory each, on multi-query associative recall."""
 
@@ -134,6 +146,7 @@ class Run:
         | Annotated[RunClassify, tyro.conf.subcommand("classify")]
         | Annotated[RunTeacher, tyro.conf.subcommand("teacher-student")]
         | Annotated[RunHybrid, tyro.conf.subcommand("hybrid")]
+        | Annotated[RunOptimisers, tyro.conf.subcommand("optimisers")]
         | Annotated[RunRecall, tyro.conf.subcommand("recall")]
         | Annotated[RunLanguage, tyro.conf.subcommand("lm")]
     )
@@ -247,6 +260,7 @@ EXPERIMENTS: dict[type, Experiment] = {
     ClassifySettings: Experiment("classify", *_GROWTH, draw_growth, growth_table),
     TeacherSettings: Experiment("teacher-student", *_GROWTH, draw_growth, growth_table),
     HybridSettings: Experiment("hybrid", *_GROWTH, draw_hybrid, growth_table),
+    OptimiserSettings: Experiment("optimisers", *_GROWTH, draw_optimisers, optimisers_table),
     RecallSettings: Experiment(
         "recall", recall_settings, recall_specs, run_recall, draw_recall, recall_table
     ),

@@ -3,11 +3,9 @@
 import hashlib
 import json
 import random
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import equinox as eqx
 import jax
@@ -43,6 +41,7 @@ from memdsl.experiments import (
     TeacherSettings,
 )
 from memdsl.experiments._growth import CLASSIFY, HYBRID, STUDENT
+from tests.packages import package
 
 
 pytestmark = pytest.mark.usefixtures("ordinary_settings")
@@ -61,16 +60,6 @@ def reached(task, one, path, seed=0):
 
 
 # --- data
-
-
-def package(monkeypatch, name, **functions):
-    """A package of that name whose module `data` has these functions."""
-    parent, data = ModuleType(name), ModuleType(f"{name}.data")
-    for function, does in functions.items():
-        setattr(data, function, does)
-    monkeypatch.setitem(sys.modules, name, parent)
-    monkeypatch.setitem(sys.modules, f"{name}.data", data)
-    monkeypatch.setattr("memdsl.experiments._classification.find_spec", lambda name: parent)
 
 
 def test_every_fifth_row_of_mnist_tests(monkeypatch):

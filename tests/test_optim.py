@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import memdsl as md
+from memdsl.optim._cholesky import by_factor, factor
 from tests.properties._growth import build, draw, half_square, worst
 
 
@@ -506,3 +507,19 @@ def test_what_an_update_is_not_given_is_said():
 
 def _is_gram(node: Any) -> bool:
     return isinstance(node, md.optim.Gram)
+
+
+@pytest.mark.parametrize("size", [5, 128, 129, 300])
+def test_what_is_solved_in_halves_is_solved(size):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2, 2 * size, size))
+    matrix = 1e-9 * np.swapaxes(rows, 1, 2) @ rows  # of any scale
+    right = rng.normal(size=(2, 3, size))
+    lower = factor(jnp.asarray(matrix))
+    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), atol=1e-14)
+    solved = np.swapaxes(np.linalg.solve(matrix, np.swapaxes(right, 1, 2)), 1, 2)
+    np.testing.assert_allclose(by_factor(jnp.asarray(right), lower), solved, rtol=1e-9)
+
+
+def test_the_factor_of_nothing_is_that_of_ones():
+    np.testing.assert_array_equal(factor(jnp.zeros((200, 200))), np.eye(200))

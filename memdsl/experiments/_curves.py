@@ -23,11 +23,12 @@ def run_learners(
 ) -> None:
     """Trains every learner with every seed, and records each test in the report.
 
-    A row is `{"name", "seed", measure: [one an epoch], "seconds", "atoms"}`, where the measure is
-    the problem's; its seconds are wall-clock, with compilation and tests; its atoms are the occupied
-    slots of all that grows, `None` for a perceptron. Where every row is seen once there is a number a
-    test, and `"samples"` has the rows seen. A point of the history also has the epoch, the rows seen,
-    and the training loss.
+    A row is `{"name", "seed", measure: [one an epoch], "seconds", "atoms", "train_loss", "step_ms"}`,
+    where the measure is the problem's; its seconds are wall-clock, with compilation and tests, the
+    milliseconds of a step are without; its atoms are the occupied slots of all that grows, `None` for a
+    perceptron. Where every row is seen once there is a number a test, and `"samples"` has the rows
+    seen. A point of the history also has the epoch, the step, the rows seen, and the seconds of the
+    steps alone.
 
     **Arguments:**
 
@@ -49,9 +50,11 @@ def run_learners(
             optimiser = learner.optimiser(problem, course)
             found: list[float | None] = []
             seen: list[int] = []
-            for at in learn(problem, model, optimiser, course.orders(rows, seed)):
+            orders, looks_back = course.orders(rows, seed), course.looks_back
+            for at in learn(problem, model, optimiser, orders, looks_back=looks_back):
                 whole, part = divmod(at.samples, epoch_of)
-                score = at.score if np.isfinite(at.score) else None
+                score, loss = _finite(at.score), _finite(at.train_loss)
+                step = at.samples // course.batch
                 if part == 0 or not course.shuffled:
                     found.append(score)
                     seen.append(at.samples)
@@ -62,6 +65,8 @@ def run_learners(
                     problem.measure: list(found),
                     "seconds": seconds,
                     "atoms": at.atoms,
+                    "train_loss": loss,
+                    "step_ms": round(1000 * at.seconds / step, 3),
                 }
                 if not course.shuffled:  # every row is seen once
                     row["samples"] = list(seen)
@@ -70,11 +75,13 @@ def run_learners(
                     "seed": seed,
                     "epoch": whole if part == 0 else round(at.samples / epoch_of, 4),
                     "samples": at.samples,
-                    "train_loss": at.train_loss if np.isfinite(at.train_loss) else None,
+                    "train_loss": loss,
                     problem.measure: score,
                     "seconds": seconds,
                     "atoms": at.atoms,
                     "evicted": at.evicted,
+                    "step": step,
+                    "step_seconds": round(at.seconds, 4),
                 }
                 news = f"{problem.measure.replace('_', ' ')} {shown(score)}"
                 report.record(row, point, news, whole)
@@ -152,6 +159,10 @@ def curves_table(title: str, rows: list[Row], measure: str) -> Table:
 def shown(score: float | None, digits: int = 4) -> str:
     """A score as it is printed; that of a run that came to no number as a dash."""
     return "–" if score is None else share(score, digits)
+
+
+def _finite(number: float) -> float | None:
+    return number if np.isfinite(number) else None
 
 
 def _mean(scores: list[float | None]) -> str:

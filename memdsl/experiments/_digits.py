@@ -6,12 +6,12 @@ import numpy as np
 from rich.table import Table
 
 from ._curves import check_course, check_positive, curves_table
-from ._growth import Runs
 from ._learn import Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner
 from ._recipes import problem
 from ._report import Row, SettingError
+from ._runs import Runs
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class DigitsSettings:
         learners: dict[str, AbstractLearner] = {
             "grown rbf": GrowthLearner((self.rate,), (self.bandwidth,)),
             "mlp sgd": GradientLearner(
-                "sgd", self.sgd_rate, momentum=self.sgd_momentum, hidden=self.hidden
+                "sgd", self.sgd_rate, momentum=self.sgd_momentum, hidden=(self.hidden,)
             ),
             "mlp adamw": GradientLearner(
-                "adamw", self.adamw_rate, decay=self.adamw_decay, hidden=self.hidden
+                "adamw", self.adamw_rate, decay=self.adamw_decay, hidden=(self.hidden,)
             ),
         }
         return {"digits": learners}

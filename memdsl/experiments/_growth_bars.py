@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ._judge import At, Bar
+from ._judge import At, Bar, figure_of
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ def _bar(id: str, statement: str, *limits: list[Limit], mean: Mean | None = None
     return Bar(id, statement, trials, holds if flat else None, mean.holds if mean else None, shown)
 
 
-def _figure(at: At, index: int, name: str = "") -> float:
-    value = at(index)[name]
-    return math.nan if value is None else value
-
-
 def _gap(trials: tuple[GrowthTrial, ...], **gaps: float) -> Mean:
     """The mean of the first trial is above the best of the others by so much."""
     names = {at.removeprefix("after_"): gap for at, gap in gaps.items()}
@@ -82,7 +77,7 @@ def _gap(trials: tuple[GrowthTrial, ...], **gaps: float) -> Mean:
     def holds(at: At) -> bool:
         rest = range(1, len(trials))
         return all(
-            _figure(at, 0, name) - max(_figure(at, i, name) for i in rest) >= gap
+            figure_of(at, 0, name) - max(figure_of(at, i, name) for i in rest) >= gap
             for name, gap in names.items()
         )
 
@@ -95,8 +90,8 @@ def _share(data: str, share: float, grown: tuple[str, ...], others: tuple[str, .
     trials = tuple(GrowthTrial(data, name) for name in (*grown, *others))
 
     def holds(at: At) -> bool:
-        best = min(_figure(at, len(grown) + i) for i in range(len(others)))
-        return all(_figure(at, i) <= share * best for i in range(len(grown)))
+        best = min(figure_of(at, len(grown) + i) for i in range(len(others)))
+        return all(figure_of(at, i) <= share * best for i in range(len(grown)))
 
     return Mean(trials, holds, tuple((index, "") for index in range(len(trials))))
 
@@ -184,7 +179,7 @@ GROWTH_BARS: tuple[Bar, ...] = (
         _least("tanh", "naive", after_6144=0.15),
         mean=Mean(
             (GrowthTrial("tanh", "naive"), GrowthTrial("tanh", "rbf")),
-            lambda at: _figure(at, 0) >= 5 * _figure(at, 1),
+            lambda at: figure_of(at, 0) >= 5 * figure_of(at, 1),
             ((0, ""), (1, "")),
         ),
     ),

@@ -1,5 +1,6 @@
 """Bars: statements about the figures of trained models, which every seed must clear."""
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +16,12 @@ At = Callable[[int], Found]
 
 MEAN = "mean"
 """In the place of a seed: the row of a bar about means."""
+
+
+def figure_of(at: At, index: int, name: str = "") -> float:
+    """A figure of a trial, for comparisons; no number where it came to none, which fails them all."""
+    value = at(index)[name]
+    return math.nan if value is None else value
 
 
 class Bar(NamedTuple):

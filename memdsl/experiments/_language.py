@@ -176,16 +176,22 @@ def _surprise(model: Any, windows: Int[Array, "window time"]) -> Float[Array, "w
 
 def _bits(surprise: Any, text: Text, time: int) -> float:
     """Bits a character of the test text, each character after at least `time` others."""
-    count = -(-len(text.test) // time)
-    line = np.concatenate([text.train[-time - 1 :], text.test, np.zeros(time, np.int32)])
-    windows = line[np.arange(count)[:, None] * time + np.arange(2 * time + 1)]
+    windows = tested_windows(text, time)
     size, nats = 16, []
-    for start in range(0, count, size):
+    for start in range(0, len(windows), size):
         part = np.zeros((size, windows.shape[1]), np.int32)
         rows = windows[start : start + size]
         part[: len(rows)] = rows
         nats.append(np.asarray(surprise(jnp.asarray(part)))[: len(rows)])
     return float(np.concatenate(nats).reshape(-1)[: len(text.test)].mean() / math.log(2))
+
+
+def tested_windows(text: Text, time: int) -> Int[np.ndarray, "window both"]:
+    """Windows of `2 time + 1` characters: what is predicted in their second halves is the test text,
+    and then zeros that fill the last."""
+    count = -(-len(text.test) // time)
+    line = np.concatenate([text.train[-time - 1 :], text.test, np.zeros(time, np.int32)])
+    return line[np.arange(count)[:, None] * time + np.arange(2 * time + 1)]
 
 
 def run_language(settings: LanguageSettings, report: Report) -> None:

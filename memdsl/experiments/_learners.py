@@ -1,7 +1,9 @@
 """What learns in the growth experiments, and the perceptrons among it."""
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import equinox as eqx
@@ -10,7 +12,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+import memdsl as md
+
 from ._learn import Course, Problem
+from ._optimisers import Baseline, DualName, is_dual, Numbers, optimiser_of, Rate
 
 
 Activation = Literal["relu", "tanh"]
@@ -20,16 +25,14 @@ HIDDEN = 64
 
 
 class Perceptron(eqx.Module):
-    r"""One hidden layer: $y = W_2^\top a(W_1^\top x + b_1) + b_2$, with a ReLU or a tanh for a.
+    r"""$x_{i+1} = a(W_i^\top x_i + b_i)$, the last layer without a; a is a ReLU or a tanh.
 
-    $W_1 \sim \mathcal N(0, 2/d)$, $W_2 \sim \mathcal N(0, 1/h)$, biases 0. It takes one row; batch
-    it with `jax.vmap`.
+    $W_i \sim \mathcal N(0, 2/d)$ of d inputs, the last $\mathcal N(0, 1/d)$, biases 0. It takes one row;
+    batch it with `jax.vmap`.
     """
 
-    first: Float[Array, "input hidden"]
-    first_bias: Float[Array, " hidden"]
-    second: Float[Array, "hidden label"]
-    second_bias: Float[Array, " label"]
+    weights: tuple[Float[Array, "input output"], ...]
+    biases: tuple[Float[Array, " output"], ...]
     scale: float = eqx.field(static=True)
     """Times x, before anything else."""
     activation: Activation = eqx.field(static=True)
@@ -37,25 +40,31 @@ class Perceptron(eqx.Module):
     def __init__(
         self,
         inputs: int,
-        hidden: int,
+        hidden: Sequence[int],
         labels: int,
         *,
         key: PRNGKeyArray,
         scale: float = 1.0,
         activation: Activation = "relu",
     ):
-        one, two = jax.random.split(key)
-        self.first = jax.random.normal(one, (inputs, hidden), jnp.float32) * (2 / inputs) ** 0.5
-        self.first_bias = jnp.zeros(hidden, jnp.float32)
-        self.second = jax.random.normal(two, (hidden, labels), jnp.float32) / hidden**0.5
-        self.second_bias = jnp.zeros(labels, jnp.float32)
+        sizes = list(pairwise((inputs, *hidden, labels)))
+        keys = jax.random.split(key, len(sizes))
+        spreads = [(2 / size[0]) ** 0.5 for size in sizes[:-1]] + [sizes[-1][0] ** -0.5]
+        self.weights = tuple(
+            spread * jax.random.normal(key, size, jnp.float32)
+            for key, size, spread in zip(keys, sizes, spreads, strict=True)
+        )
+        self.biases = tuple(jnp.zeros(size[1], jnp.float32) for size in sizes)
         self.scale = scale
         self.activation = activation
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " label"]:
         activation = jax.nn.relu if self.activation == "relu" else jnp.tanh
-        hidden = activation(self.scale * x @ self.first + self.first_bias)
-        return hidden @ self.second + self.second_bias
+        *below, last = zip(self.weights, self.biases, strict=True)
+        x = self.scale * x
+        for weight, bias in below:
+            x = activation(x @ weight + bias)
+        return x @ last[0] + last[1]
 
 
 class AbstractLearner(abc.ABC):
@@ -76,44 +85,57 @@ class AbstractLearner(abc.ABC):
 
 @dataclass(frozen=True)
 class GradientLearner(AbstractLearner):
-    r"""A perceptron with one hidden layer, trained by an optimiser.
+    r"""A perceptron, trained by an optimiser: see `optimiser_of`."""
 
-    Its inputs are the rows times $\sqrt d$, so that a row of unit norm has entries of about unit
-    size. Biases are under Adam where the optimiser is Muon, at a tenth of the rate.
-    """
-
-    name: Literal["sgd", "adamw", "muon"]
+    name: Baseline | DualName
     rate: float
     momentum: float = 0.0
-    """Of SGD."""
     decay: float = 0.0
-    """Weight decay, of AdamW and Muon."""
-    hidden: int = HIDDEN
+    fade: float = 0.0
+    ridge: float = 0.0
+    hidden: tuple[int, ...] = (HIDDEN,)
     activation: Activation = "relu"
+    scaled: bool = True
+    r"""Whether inputs are the rows times $\sqrt d$, so that a row of unit norm has entries of about unit
+    size."""
+    falls: bool = False
+    """Whether the rate falls linearly to 0 over the course."""
 
     def model(self, problem: Problem, course: Course, seed: int) -> Any:
-        return Perceptron(
+        model = Perceptron(
             problem.width,
             self.hidden,
             problem.outputs,
             key=jax.random.key(seed),
-            scale=problem.width**0.5,
+            scale=self._scale(problem),
             activation=self.activation,
         )
+        return self.captured(model, problem)
+
+    def captured(self, model: Any, problem: Problem) -> Any:
+        """The model, ready to say what its layers are given where the optimiser has to know."""
+        example = jnp.asarray(problem.train_inputs[:1])
+        return md.optim.capture(model, example) if is_dual(self.name) else model
 
     def optimiser(self, problem: Problem, course: Course) -> optax.GradientTransformation:
-        match self.name:
-            case "sgd":
-                return optax.sgd(self.rate, momentum=self.momentum or None)
-            case "adamw":
-                return optax.adamw(self.rate, weight_decay=self.decay)
-            case "muon":
-                return optax.contrib.muon(
-                    self.rate,
-                    weight_decay=self.decay,
-                    adam_learning_rate=0.1 * self.rate,
-                )
+        return optimiser_of(self.name, self.schedule(problem, course), self.numbers)
+
+    @property
+    def numbers(self) -> Numbers:
+        """What the optimiser is set to, beside its rate."""
+        return Numbers(self.momentum, self.decay, self.fade, self.ridge)
+
+    def schedule(self, problem: Problem, course: Course) -> Rate:
+        """The rate, or what it is after so many steps."""
+        if not self.falls:
+            return self.rate
+        return optax.linear_schedule(self.rate, 0.0, course.all_steps(len(problem.train_inputs)))
 
     def described(self, problem: Problem, course: Course) -> Any:
-        made = f"{problem.width} inputs times {problem.width**0.5:.4g}, {self.hidden} {self.activation}, "
-        return f"{made}{problem.outputs} outputs"
+        scale = self._scale(problem)
+        times = "" if scale == 1 else f" times {scale:.4g}"
+        layers = ", ".join(f"{width} {self.activation}" for width in self.hidden)
+        return f"{problem.width} inputs{times}, {layers}, {problem.outputs} outputs"
+
+    def _scale(self, problem: Problem) -> float:
+        return problem.width**0.5 if self.scaled else 1.0

@@ -120,6 +120,29 @@ def draw_hybrid(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None
     _save(figure, path)
 
 
+def draw_optimisers(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
+    """Draws training loss against steps and against the seconds that they took, and the tests."""
+    names = list(dict.fromkeys(point["name"] for point in history))
+    measure = next(name for name in history[0] if name.startswith("test_"))
+    taken: dict[Any, list[float]] = {}
+    for point in history:
+        taken.setdefault((point["name"], point["step"]), []).append(point["step_seconds"])
+    mean = {place: float(np.mean(seconds)) for place, seconds in taken.items()}
+    timed = [{**point, "step_seconds": mean[point["name"], point["step"]]} for point in history]
+    figure, axes = _figure(3, 15, 4.8)
+    shown = (("step", "train_loss"), ("step_seconds", "train_loss"), ("step", measure))
+    for ax, (x, y) in zip(axes, shown, strict=True):
+        _curves(ax, names, timed, x, y)
+        ax.set_xscale("log")
+        if measure != "test_accuracy" or y != measure:
+            ax.set_yscale("log")
+        ax.set_xlabel("steps" if x == "step" else "seconds in steps, without compilation and tests")
+        ax.set_ylabel("training loss" if y == "train_loss" else measure.replace("_", " "))
+    axes[-1].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"Optimisers and duals of memories{_band(rows)}", fontsize=11)
+    _save(figure, path)
+
+
 def draw_recall(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None:
     """Draws accuracy against training steps, and the last accuracy with state size and seconds."""
     names = list(dict.fromkeys(point["name"] for point in history))
@@ -176,8 +199,9 @@ def draw_reproduce(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> N
         ax.plot(found, [y] * len(found), "o", markersize=4, color="tab:blue", alpha=0.7)
     ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.invert_yaxis()
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_xlabel("accuracy (of students, error) at the last test, a dot a seed")
+    largest = max((point[measure] for point in history if point[measure]), default=1)
+    ax.set_xlim(-0.02, max(1.02, 1.05 * largest))
+    ax.set_xlabel("accuracy (of students, error; of steps, a ratio) at the last test, a dot a seed")
     failed = sorted({row["name"] for row in rows if not row["passes"]})
     ax.set_title(f"Bars that fail: {', '.join(failed) or 'none'}", fontsize=11)
     _save(figure, path)

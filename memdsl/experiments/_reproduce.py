@@ -13,20 +13,21 @@ import jax
 import tyro
 from rich.table import Table
 
+from ._dual_trials import DUALS
 from ._growth_trials import GROWTH
 from ._judge import Bar, Found, judged, judged_by_means, Suite
 from ._recall_trials import RECALL
 from ._report import Report, Row, SettingError, share, table
 
 
-SUITES: dict[str, Suite] = {"recall": RECALL, "growth": GROWTH}
+SUITES: dict[str, Suite] = {"recall": RECALL, "growth": GROWTH, "duals": DUALS}
 
 
 @dataclass(frozen=True)
 class ReproduceSettings:
     """Settings of the reproduction of some bars."""
 
-    which: tyro.conf.Positional[Literal["recall", "growth"]]
+    which: tyro.conf.Positional[Literal["recall", "growth", "duals"]]
     """What the bars are about."""
     bars: tuple[str, ...] = ()
     """The bars to check, by id; all by default."""

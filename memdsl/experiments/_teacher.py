@@ -46,7 +46,7 @@ def square_error(
     return jnp.mean((predictions - targets) ** 2)
 
 
-def teacher(name: TeacherName, seed: int, rows: int = TRAIN) -> Problem:
+def teacher(name: TeacherName, seed: int, rows: int = TRAIN, *, unequal: bool = False) -> Problem:
     r"""Rows on the unit sphere, and what a random network with one hidden layer answers to them.
 
     $$y = C^\top a(4 A^\top x + b), \quad A_{ij} \sim \mathcal N(0, \tfrac{g^2}{16}), \quad
@@ -61,6 +61,8 @@ def teacher(name: TeacherName, seed: int, rows: int = TRAIN) -> Problem:
     - `name`: the teacher.
     - `seed`: of its weights and of the rows.
     - `rows`: how many train.
+    - `unequal`: the student is given the i-th of d numbers of a row times $10^{-2i/(d-1)}$: the
+        covariance of its inputs has a condition of about $10^4$, and the answers are what they were.
 
     **Returns:** a `Problem` of these training rows and 2000 test rows.
 
@@ -85,6 +87,8 @@ def teacher(name: TeacherName, seed: int, rows: int = TRAIN) -> Problem:
     hidden = np.tanh(hidden) if activation == "tanh" else np.maximum(hidden, 0)
     answers = hidden @ second
     answers = (answers - answers[:rows].mean(axis=0)) / answers[:rows].std(axis=0)
+    if unequal:
+        inputs *= np.logspace(0, -2, INPUTS)
     inputs, answers = inputs.astype(np.float32), answers.astype(np.float32)
     return Problem(
         inputs[:rows],

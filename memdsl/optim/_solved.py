@@ -11,12 +11,11 @@ from .._linalg import cholesky, solve_lower
 from ..run._mesa import conjugate_gradients
 from ..spec._memory import Memory
 from ..spec._write import AbstractSolver, ConjugateGradient
+from ._cholesky import by_factor, factor
 from ._gram import Gram
 from ._step import (
     AbstractStep,
-    by_factor,
     diagonal,
-    factor,
     Kept,
     Now,
     over_stack,

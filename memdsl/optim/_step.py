@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._linalg import cholesky, solve_by
 from ..spec._descent import orthogonalised
 from ..spec._memory import Memory
 from ..spec._number import value_of
+from ._cholesky import by_factor, factor
 from ._gram import Gram
 
 
@@ -171,22 +171,6 @@ def shifted(gram: Array, ridge: Array, weight: Array) -> Array:
         return gram + jnp.broadcast_to(ridge[..., None], gram.shape)
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     return gram + ridge[..., None, None] * jnp.broadcast_to(eye, gram.shape)
-
-
-def factor(matrix: Float[Array, "*stack in in"]) -> Float[Array, "*stack in in"]:
-    """The Cholesky factor of a matrix of any scale; of zeros, that of ones on the diagonal."""
-    largest = jnp.max(diagonal(matrix), axis=-1)[..., None, None]
-    scale = jnp.where(largest > 0, largest, 1)
-    eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
-    sound = jnp.where(largest > 0, matrix / scale, eye)
-    return jnp.sqrt(scale) * cholesky(sound)
-
-
-def by_factor(
-    right: Float[Array, "*stack out in"], lower: Float[Array, "*stack in in"]
-) -> Float[Array, "*stack out in"]:
-    """`right (L L^T)^-1`."""
-    return jnp.swapaxes(solve_by(lower, jnp.swapaxes(right, -1, -2)), -1, -2)
 
 
 def solved(right: Float[Array, "*stack out in"], matrix: Array) -> Float[Array, "*stack out in"]:
