@@ -25,6 +25,7 @@ from memdsl.experiments import (
     digits,
     GROWTH_BARS,
     GrowthLearner,
+    GradientLearner,
     GrowthTrial,
     HybridSettings,
     judged,
@@ -37,6 +38,7 @@ from memdsl.experiments import (
     problem,
     ReproduceSettings,
     run_growth_trial,
+    SolvedLearner,
     StableLearner,
     SUITES,
     teacher,
@@ -263,6 +265,41 @@ def test_rates_of_a_hybrid_fall_by_epochs_to_a_tenth_of_ten():
     sizes = jax.jit(lambda m: jax.lax.scan(step, m, None, 20)[1])(optimiser.init(parameters))
     falls = 1 - np.repeat(np.arange(10), 2) / 10
     np.testing.assert_allclose(sizes, np.outer(falls, [0.5, 0.25]), rtol=1e-3)
+
+
+def test_a_solved_last_layer_is_the_ridge_regression_of_what_it_has_not_forgotten():
+    """With a first layer that stays as it was drawn: weights .9 ** age, targets as they are."""
+    task, path = few(teacher("hard", 0), 5 * 32), Course(1, 32, shuffled=False)
+    one = SolvedLearner(GradientLearner("sgd", 0.0, activation="tanh"), strength=3.0, kept=0.9)
+    model = one.model(task, path, 0)
+    first = model.layers[1]
+    weight, bias = (np.asarray(x, np.float64) for x in (first.weight, first.bias))
+
+    def features(rows):
+        return np.tanh(4 * np.asarray(rows, np.float64) @ weight.T + bias)
+
+    seen, ages = features(task.train_inputs), np.repeat(np.arange(5)[::-1], 32)
+    weighted = seen.T * 0.9**ages
+    last = np.linalg.solve(weighted @ seen + 3 * np.eye(64), weighted @ task.train_targets)
+    expected = np.mean((features(task.test_inputs) @ last - task.test_targets) ** 2)
+    (found,) = reached(task, one, path)
+    assert found.score == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_rate_that_falls_is_0_after_the_last_step():
+    task, path = few(classification(digits()), 50), Course(5, 25)
+    optimiser = GradientLearner("sgd", 0.5, falls=True).optimiser(task, path)
+    state, sizes = optimiser.init(jnp.ones(())), []
+    for _ in range(10):
+        update, state = optimiser.update(jnp.ones(()), state)
+        sizes.append(-float(update))
+    np.testing.assert_allclose(sizes, 0.5 * (1 - np.arange(10) / 10), rtol=1e-5)
+
+
+def test_a_solved_last_layer_is_worth_more_than_one_that_muon_trains():
+    task, path = teacher("hard", 0), course("hard")
+    errors = [reached(task, learner("hard", name), path)[-1].score for name in ("solved", "muon")]
+    assert errors[0] < 0.8 * errors[1]
 
 
 # --- bars and presets

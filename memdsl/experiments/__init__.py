@@ -51,7 +51,11 @@ from ._learners import (
     Perceptron as Perceptron,
 )
 from ._learners_growing import GrowthLearner as GrowthLearner, StableLearner as StableLearner
-from ._learners_mixed import FadingLearner as FadingLearner, HybridLearner as HybridLearner
+from ._learners_mixed import (
+    FadingLearner as FadingLearner,
+    HybridLearner as HybridLearner,
+    SolvedLearner as SolvedLearner,
+)
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
     Questions as Questions,

@@ -79,7 +79,7 @@ class GradientLearner(AbstractLearner):
     r"""A perceptron with one hidden layer, trained by an optimiser.
 
     Its inputs are the rows times $\sqrt d$, so that a row of unit norm has entries of about unit
-    size. Biases are under Adam where the optimiser is Muon, at a tenth of the rate.
+    size. Biases are under Adam where the optimiser is Muon.
     """
 
     name: Literal["sgd", "adamw", "muon"]
@@ -90,6 +90,10 @@ class GradientLearner(AbstractLearner):
     """Weight decay, of AdamW and Muon."""
     hidden: int = HIDDEN
     activation: Activation = "relu"
+    biases: float = 0.1
+    """Rate of the biases under Muon, as a share of that of the weights."""
+    falls: bool = False
+    """Whether the rate falls to 0 by equal steps, the last at the end."""
 
     def model(self, problem: Problem, course: Course, seed: int) -> Any:
         return Perceptron(
@@ -102,16 +106,21 @@ class GradientLearner(AbstractLearner):
         )
 
     def optimiser(self, problem: Problem, course: Course) -> optax.GradientTransformation:
+        steps = course.epochs * course.steps(len(problem.train_inputs))
+
+        def rate(most: float) -> Any:
+            return optax.linear_schedule(most, 0.0, steps) if self.falls else most
+
         match self.name:
             case "sgd":
-                return optax.sgd(self.rate, momentum=self.momentum or None)
+                return optax.sgd(rate(self.rate), momentum=self.momentum or None)
             case "adamw":
-                return optax.adamw(self.rate, weight_decay=self.decay)
+                return optax.adamw(rate(self.rate), weight_decay=self.decay)
             case "muon":
                 return optax.contrib.muon(
-                    self.rate,
+                    rate(self.rate),
                     weight_decay=self.decay,
-                    adam_learning_rate=0.1 * self.rate,
+                    adam_learning_rate=rate(self.biases * self.rate),
                 )
 
     def described(self, problem: Problem, course: Course) -> Any:

@@ -1,4 +1,4 @@
-"""Growing and training together: atoms that Adam trains, and a memory beside a perceptron."""
+"""Growing and training together: atoms that Adam trains, a memory beside a perceptron, or as its end."""
 
 import json
 from dataclasses import dataclass
@@ -130,3 +130,42 @@ class FadingLearner(AbstractLearner):
             "net": self.perceptron.described(problem, course),
             "beside": json.loads(md.to_json(self.spec(problem))),
         }
+
+
+@dataclass(frozen=True)
+class SolvedLearner(AbstractLearner):
+    r"""A perceptron whose last layer grows and is solved, while an optimiser trains the first.
+
+    $$y = C^\top a(W x + b), \qquad
+      C = \arg\min_C \sum_i \alpha^{T - t_i} \lVert C^\top h_i - v_i \rVert^2
+          + \lambda \lVert C \rVert^2, \qquad v_i = y_i - B \frac{\partial L}{\partial y_i}$$
+
+    with the features h of a row as they were in the step $t_i$ that it was seen in, of T, and B rows in
+    a batch: of half a mean squared error, v is what the row is to be answered. So the first layer is
+    always trained under the best last one that there is. It forgets, since the features move.
+    """
+
+    perceptron: GradientLearner
+    """Whose hidden layer and optimiser it is."""
+    strength: float
+    """$\\lambda$"""
+    kept: float
+    """$\\alpha$, what a step leaves of what is solved."""
+
+    def spec(self, problem: Problem, course: Course) -> md.AbstractLayer:
+        """The net."""
+        net = self.perceptron
+        activation = md.Relu() if net.activation == "relu" else md.Tanh()
+        write, fades = md.Ridge(self.strength, rate=float(course.batch)), md.Decay(self.kept)
+        last = md.Grown(nothing(problem.outputs), md.Memory(md.Dot(), write, fades))
+        return md.Scale(problem.width**0.5) >> md.Dense(net.hidden) >> activation >> last
+
+    def model(self, problem: Problem, course: Course, seed: int) -> Any:
+        dims = md.Dims(model=problem.width)
+        return md.build(self.spec(problem, course), dims, key=jax.random.key(seed))
+
+    def optimiser(self, problem: Problem, course: Course) -> optax.GradientTransformation:
+        return self.perceptron.optimiser(problem, course)
+
+    def described(self, problem: Problem, course: Course) -> Any:
+        return json.loads(md.to_json(self.spec(problem, course)))

@@ -13,7 +13,7 @@ from ._classification import DATA
 from ._learn import classification, Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner, StableLearner
-from ._learners_mixed import HybridLearner
+from ._learners_mixed import FadingLearner, HybridLearner, SolvedLearner
 from ._teacher import teacher, TRAIN
 
 
@@ -24,8 +24,8 @@ def _layer(rate: float, bandwidth: float, rule: str = "rbf", **others: float) ->
     return GrowthLearner((rate,), (bandwidth,), rule, **others)  # pyright: ignore[reportArgumentType]
 
 
-_MNIST1D = {"prior": 0.1, "planted": 256}
 _PLANTED = {"prior": 1.0, "planted": 256}
+_LIGHT = {"prior": 0.1, "planted": 256}
 _STUDENTS: Learners = {
     "rbf": _layer(16.0, 0.4),
     "frozen": _layer(16.0, 0.4, "frozen", **_PLANTED),
@@ -39,13 +39,27 @@ _STUDENTS: Learners = {
     "beyond-0.7": StableLearner(0.7, share=1.3),
 }
 
+
+def _muon(rate: float, decay: float, *, falls: bool = False) -> GradientLearner:
+    return GradientLearner("muon", rate, decay=decay, activation="tanh", biases=1.0, falls=falls)
+
+
+# of the hard teacher, for 24576 rows: by the error at 6144, 12288 and 24576 of the teachers 97 to 99
+_LONG: Learners = {
+    "muon-long": _muon(0.018, 0.03),
+    "muon-falls": _muon(0.032, 0.01, falls=True),
+    "fading": FadingLearner(_muon(0.018, 0.03), 8.0, 0.4, kept=0.95),
+    "solved": SolvedLearner(_muon(0.032, 0.0), 3.0, 0.97),
+    "solved-falls": SolvedLearner(_muon(0.06, 0.0, falls=True), 3.0, 0.97),
+}
+
 LEARNERS: dict[str, Learners] = {
     "digits": {
         "rbf": _layer(100.0, 0.3),
         "frozen": _layer(330.0, 0.3, "frozen", **_PLANTED),
         "damped": _layer(330.0, 0.3, "damped"),
-        "clip": _layer(340.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(340.0, 0.2, "gauge", **_MNIST1D),
+        "clip": _layer(340.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(340.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(16500.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((100.0, 100.0), (0.3, 0.3)),
         "frozen-2": GrowthLearner((100.0, 100.0), (0.3, 0.3), "frozen", planted=256),
@@ -58,8 +72,8 @@ LEARNERS: dict[str, Learners] = {
         "rbf": _layer(660.0, 0.3),
         "frozen": _layer(660.0, 0.3, "frozen", **_PLANTED),
         "damped": _layer(660.0, 0.3, "damped"),
-        "clip": _layer(680.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(680.0, 0.2, "gauge", **_MNIST1D),
+        "clip": _layer(680.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(680.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(33000.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((200.0, 200.0), (0.3, 0.3)),
         "frozen-2": GrowthLearner((400.0, 600.0), (0.3, 0.3), "frozen", planted=256),
@@ -71,10 +85,10 @@ LEARNERS: dict[str, Learners] = {
     },
     "mnist1d": {
         "rbf": _layer(200.0, 0.3),
-        "frozen": _layer(680.0, 0.2, "frozen", **_MNIST1D),
-        "damped": _layer(680.0, 0.2, "damped", **_MNIST1D),
-        "clip": _layer(680.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(680.0, 0.2, "gauge", **_MNIST1D),
+        "frozen": _layer(680.0, 0.2, "frozen", **_LIGHT),
+        "damped": _layer(680.0, 0.2, "damped", **_LIGHT),
+        "clip": _layer(680.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(680.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(12000.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((25.0, 200.0), (0.5, 0.3)),
         "frozen-2": GrowthLearner(
@@ -102,6 +116,7 @@ LEARNERS: dict[str, Learners] = {
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
         "adamw": GradientLearner("adamw", 0.032, decay=0.01, activation="tanh"),
         "muon": GradientLearner("muon", 0.032, decay=0.1, activation="tanh"),
+        **_LONG,
     },
 }
 """By problem and name."""
