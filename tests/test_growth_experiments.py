@@ -20,12 +20,13 @@ from memdsl.cli import main
 from memdsl.experiments import (
     classification,
     ClassifySettings,
+    ConvolutionLearner,
     Course,
     course,
     digits,
+    GradientLearner,
     GROWTH_BARS,
     GrowthLearner,
-    GradientLearner,
     GrowthTrial,
     HybridSettings,
     judged,
@@ -267,6 +268,48 @@ def test_rates_of_a_hybrid_fall_by_epochs_to_a_tenth_of_ten():
     np.testing.assert_allclose(sizes, np.outer(falls, [0.5, 0.25]), rtol=1e-3)
 
 
+def grown_by(task, model, batches):
+    """The model after each batch is written, nothing else trained, and the pairs that were."""
+
+    @eqx.filter_jit
+    def step(model, x, y):
+        _, _, pairs = md.grow.backward(task.loss, model, x, y)
+        return md.grow.write(model, pairs), pairs
+
+    for rows in batches:
+        model, pairs = step(model, task.train_inputs[rows], task.train_targets[rows])
+        yield model, pairs
+
+
+def test_rows_of_the_first_epoch_are_merged_and_later_ones_change_nothing():
+    task, path = few(classification(digits()), 100), Course(2, 25)
+    model = learner("digits", "merged-12").model(task, path, 0)
+    states = [
+        model.state for model, _ in grown_by(task, model, np.tile(np.arange(100), 2).reshape(8, 25))
+    ]
+    first, last = states[3], states[7]
+    assert int(first.counts.admitted) == int(last.counts.admitted) == 100
+    assert int(first.valid.sum()) == 12
+    assert not (first.keys[:, None] == task.train_inputs[None]).all(-1).all(-1).any()
+    np.testing.assert_allclose(last.keys, first.keys, atol=1e-6)
+    np.testing.assert_allclose(last.values, first.values, atol=1e-5)
+
+
+def test_a_growing_convolution_takes_the_steps_of_muon():
+    """Its function is gain times the polar factor of the gradient of its filters."""
+    task, path = few(classification(digits()), 75), Course(1, 25)
+    one = ConvolutionLearner(0.05, channels=(4,), window=3)
+    model = one.model(task, path, 0)
+    steps = list(grown_by(task, model, np.arange(50).reshape(2, 25)))  # the first has no signal
+    layer, pairs = md.grow.growing(steps[1][0])[0], steps[1][1][0]
+    keys, errors = (np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in pairs)
+    left, _, right = np.linalg.svd(keys.T @ errors, full_matrices=False)
+    gain = 0.05 * (1 - 0.99 / 3)  # after one of three steps
+    np.testing.assert_allclose(layer.recall(jnp.eye(9)), -gain * left @ right, atol=1e-4)
+    frozen = replace(one, grows=False).model(task, path, 0)
+    assert len(md.grow.growing(frozen)) == 1 and len(md.grow.growing(model)) == 2
+
+
 def test_a_solved_last_layer_is_the_ridge_regression_of_what_it_has_not_forgotten():
     """With a first layer that stays as it was drawn: weights .9 ** age, targets as they are."""
     task, path = few(teacher("hard", 0), 5 * 32), Course(1, 32, shuffled=False)
@@ -408,12 +451,12 @@ def test_a_run_that_diverges_warns_and_leaves_gaps(tmp_path, capsys, monkeypatch
 
 def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
     out = tmp_path / "out"
-    words = "run hybrid --data digits --threshold 0.8 --centres 20 --epochs 1 --tests 1 --out"
+    words = "run hybrid --data digits --threshold 0.8 --centres 20 --merged 15 --epochs 1 --tests 1 --out"
     assert main([*words.split(), str(out)]) == 0
     rows = json.loads((out / "summary.json").read_text())["rows"]
-    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20"]
+    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20", "merged-15"]
     atoms = [row["atoms"] for row in rows]
-    assert atoms[0] == 875 and 20 < atoms[1] < 200 and atoms[2] == 20
+    assert atoms[0] == 875 and 20 < atoms[1] < 200 and atoms[2:] == [20, 15]
 
 
 @pytest.mark.parametrize(
@@ -433,6 +476,7 @@ def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
             "--threshold must be between 0 and 10, not 0.0.",
         ),
         ("run hybrid --data digits --centres 0", "--centres must be at least 1, not 0."),
+        ("run hybrid --data digits --merged 0", "--merged must be at least 1, not 0."),
         ("reproduce growth --bars A1", "--bars A1: there is no such bar. Known: M1, M2"),
     ],
 )

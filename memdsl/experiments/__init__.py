@@ -51,6 +51,7 @@ from ._learners import (
     Perceptron as Perceptron,
 )
 from ._learners_growing import GrowthLearner as GrowthLearner, StableLearner as StableLearner
+from ._learners_images import ConvolutionLearner as ConvolutionLearner
 from ._learners_mixed import (
     FadingLearner as FadingLearner,
     HybridLearner as HybridLearner,

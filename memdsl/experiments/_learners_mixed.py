@@ -23,6 +23,10 @@ class HybridLearner(AbstractLearner):
     A row becomes an atom where no key is as near as $\tau$, with the value that a `GrowthLearner`
     would give it; keys and values of atoms are parameters, each with moments of its own. Adam's
     rates fall by equal steps an epoch, to a tenth in the last of ten.
+
+    Or it grows and merges: in the first epoch every row becomes an atom, and where there is no room
+    the atom of the smallest value and another become one, at the least change of f (`md.Pairwise`).
+    Then nothing is let in.
     """
 
     threshold: float
@@ -39,6 +43,8 @@ class HybridLearner(AbstractLearner):
     """Whether Adam's rates fall."""
     centres: int = 0
     """With a number, so many atoms at random rows and none that grows: the control."""
+    merged: int = 0
+    """With a number, so many atoms, which the rows of the first epoch are merged into."""
 
     def spec(self, problem: Problem, course: Course) -> md.Grown:
         """The layer."""
@@ -47,7 +53,15 @@ class HybridLearner(AbstractLearner):
         far = kernel.scale * self.threshold / self.bandwidth
         gate = md.Never() if self.centres else md.Novelty(far)
         memory = md.Memory(kernel, md.Hebb(self.rate), gate, md.Budget(self.centres or self.room))
+        if self.merged:
+            memory = self._merging(memory, course.steps(len(inputs)))
         return md.Grown(nothing(problem.outputs), memory, trainable=True)
+
+    def _merging(self, memory: md.Memory, steps: int) -> md.Memory:
+        """The memory, which lets in every pair of the first steps and later none."""
+        room = md.Budget(self.merged, evict=md.Smallest(), merge=md.Pairwise())
+        rate, threshold = _switched(self.rate, 0.0, steps), _switched(0.0, 1e6, steps)
+        return memory.replace(write=md.Hebb(rate), gate=md.Novelty(threshold), capacity=room)
 
     def model(self, problem: Problem, course: Course, seed: int) -> Any:
         key = jax.random.key(seed)
@@ -73,6 +87,17 @@ class HybridLearner(AbstractLearner):
 
     def described(self, problem: Problem, course: Course) -> Any:
         return json.loads(md.to_json(self.spec(problem, course)))
+
+
+def _switched(first: float, then: float, steps: int) -> md.Schedule:
+    """A number for so many writes, and then another."""
+    return md.Schedule(
+        "linear_schedule",
+        init_value=first,
+        end_value=then,
+        transition_steps=1,
+        transition_begin=steps - 1,
+    )
 
 
 def _names(tree: Any) -> Any:

@@ -13,6 +13,7 @@ from ._classification import DATA
 from ._learn import classification, Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner, StableLearner
+from ._learners_images import ConvolutionLearner
 from ._learners_mixed import FadingLearner, HybridLearner, SolvedLearner
 from ._teacher import teacher, TRAIN
 
@@ -82,6 +83,8 @@ LEARNERS: dict[str, Learners] = {
         # the best of width 64 on the test rows, so that what is compared with it is not favoured
         "adamw": GradientLearner("adamw", 0.004, decay=0.1),
         "muon": GradientLearner("muon", 0.0042),
+        "deep": ConvolutionLearner(0.05),
+        "deep-fixed": ConvolutionLearner(0.05, grows=False),
     },
     "mnist1d": {
         "rbf": _layer(200.0, 0.3),
@@ -139,19 +142,21 @@ def course(data: str, epochs: int = 10, parts: int = 8) -> Course:
 
 
 _HYBRIDS = {
-    "digits": HybridLearner(0.0, 100.0, 0.3, value_rate=0.15, key_rate=0.001),
+    "digits": HybridLearner(0.0, 300.0, 0.3, value_rate=0.4, key_rate=0.02),
     "mnist5k": HybridLearner(0.0, 150.0, 0.3, value_rate=0.15, key_rate=0.001),
     "mnist1d": HybridLearner(0.0, 200.0, 0.3, value_rate=0.05, key_rate=0.003),
 }
 
 
 def learner(data: str, name: str) -> AbstractLearner:
-    """A learner by the name of its row; `hybrid-` and `centres-` are followed by a number."""
+    """A learner by the name of its row; `hybrid-`, `centres-` and `merged-` are followed by a number."""
     kind, _, number = name.partition("-")
     match kind:
         case "hybrid":
             return replace(_HYBRIDS[data], threshold=float(number))
         case "centres":
             return replace(_HYBRIDS[data], centres=int(number))
+        case "merged":
+            return replace(_HYBRIDS[data], merged=int(number))
         case _:
             return LEARNERS[data][name]
