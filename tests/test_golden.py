@@ -21,7 +21,7 @@ LAYERS = [name for name in CASES if name.startswith("layer_")]
 OPERATORS = [name for name in CASES if name not in LAYERS]
 
 
-@pytest.mark.parametrize("name", [*sorted(OPERATORS), *some_of(LAYERS, 2)])
+@pytest.mark.parametrize("name", [*sorted(OPERATORS), *some_of(LAYERS, 3)])
 def test_file(name: str):
     row = measure(name, every=False)
     assert row.verdict == "pass", row

@@ -18,9 +18,11 @@ from memdsl.cli import main
 from memdsl.experiments import (
     classification,
     ClassifySettings,
+    ConvolutionLearner,
     Course,
     course,
     digits,
+    GradientLearner,
     GROWTH_BARS,
     GrowthLearner,
     GrowthTrial,
@@ -35,6 +37,7 @@ from memdsl.experiments import (
     problem,
     ReproduceSettings,
     run_growth_trial,
+    SolvedLearner,
     StableLearner,
     SUITES,
     teacher,
@@ -254,6 +257,86 @@ def test_rates_of_a_hybrid_fall_by_epochs_to_a_tenth_of_ten():
     np.testing.assert_allclose(sizes, np.outer(falls, [0.5, 0.25]), rtol=1e-3)
 
 
+def grown_by(task, model, batches):
+    """The model after each batch is written, nothing else trained, and the pairs that were."""
+
+    @eqx.filter_jit
+    def step(model, x, y):
+        _, _, pairs = md.grow.backward(task.loss, model, x, y)
+        return md.grow.write(model, pairs), pairs
+
+    for rows in batches:
+        model, pairs = step(model, task.train_inputs[rows], task.train_targets[rows])
+        yield model, pairs
+
+
+def test_rows_of_the_first_epoch_are_merged_and_later_ones_follow_each_other_in_one_place():
+    task, path = few(classification(digits()), 100), Course(2, 25)
+    model = learner("digits", "merged-12").model(task, path, 0)
+    batches = np.tile(np.arange(100), 2).reshape(8, 25)
+    states = [model.state for model, _ in grown_by(task, model, batches)]
+    assert [int(state.valid.sum()) for state in states] == [12] * 8
+    keys = np.asarray(states[3].keys)
+    assert not (keys[:11, None] == task.train_inputs[None]).all(-1).all()  # they lie between rows
+    assert np.linalg.norm(states[3].values, axis=1).min() > 0
+    one, last = states[4], states[7]
+    blank = np.linalg.norm(one.values, axis=1) == 0
+    assert blank.sum() == 1
+    np.testing.assert_array_equal(np.linalg.norm(last.values, axis=1) == 0, blank)
+    np.testing.assert_array_equal(last.keys[~blank], one.keys[~blank])
+    np.testing.assert_allclose(last.values[~blank], one.values[~blank], rtol=1e-5)
+
+
+def test_a_growing_convolution_takes_the_steps_of_muon():
+    """Its function is gain times the polar factor of the gradient of its filters."""
+    task, path = few(classification(digits()), 75), Course(1, 25)
+    one = ConvolutionLearner(0.05, channels=(4,), window=3)
+    model = one.model(task, path, 0)
+    steps = list(grown_by(task, model, np.arange(50).reshape(2, 25)))  # the first has no signal
+    layer, pairs = md.grow.growing(steps[1][0])[0], steps[1][1][0]
+    keys, errors = (np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in pairs)
+    left, _, right = np.linalg.svd(keys.T @ errors, full_matrices=False)
+    gain = 0.05 * (1 - 0.99 / 3)  # after one of three steps
+    np.testing.assert_allclose(layer.recall(jnp.eye(9)), -gain * left @ right, atol=1e-4)
+    frozen = replace(one, grows=False).model(task, path, 0)
+    assert len(md.grow.growing(frozen)) == 1 and len(md.grow.growing(model)) == 2
+
+
+def test_a_solved_last_layer_is_the_ridge_regression_of_what_it_has_not_forgotten():
+    """With a first layer that stays as it was drawn: weights .9 ** age, targets as they are."""
+    task, path = few(teacher("hard", 0), 5 * 32), Course(1, 32, shuffled=False)
+    one = SolvedLearner(GradientLearner("sgd", 0.0, activation="tanh"), strength=3.0, kept=0.9)
+    model = one.model(task, path, 0)
+    first = model.layers[1]
+    weight, bias = (np.asarray(x, np.float64) for x in (first.weight, first.bias))
+
+    def features(rows):
+        return np.tanh(4 * np.asarray(rows, np.float64) @ weight.T + bias)
+
+    seen, ages = features(task.train_inputs), np.repeat(np.arange(5)[::-1], 32)
+    weighted = seen.T * 0.9**ages
+    last = np.linalg.solve(weighted @ seen + 3 * np.eye(64), weighted @ task.train_targets)
+    expected = np.mean((features(task.test_inputs) @ last - task.test_targets) ** 2)
+    (found,) = reached(task, one, path)
+    assert found.score == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_rate_that_falls_is_0_after_the_last_step():
+    task, path = few(classification(digits()), 50), Course(5, 25)
+    optimiser = GradientLearner("sgd", 0.5, falls=True).optimiser(task, path)
+    state, sizes = optimiser.init(jnp.ones(())), []
+    for _ in range(10):
+        update, state = optimiser.update(jnp.ones(()), state)
+        sizes.append(-float(update))
+    np.testing.assert_allclose(sizes, 0.5 * (1 - np.arange(10) / 10), rtol=1e-5)
+
+
+def test_a_solved_last_layer_is_worth_more_than_one_that_muon_trains():
+    task, path = teacher("hard", 0), course("hard")
+    errors = [reached(task, learner("hard", name), path)[-1].score for name in ("solved", "muon")]
+    assert errors[0] < 0.8 * errors[1]
+
+
 # --- bars and presets
 
 
@@ -360,12 +443,12 @@ def test_a_run_that_diverges_warns_and_leaves_gaps(tmp_path, capsys, monkeypatch
 
 def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
     out = tmp_path / "out"
-    words = "run hybrid --data digits --threshold 0.8 --centres 20 --epochs 1 --tests 1 --out"
+    words = "run hybrid --data digits --threshold 0.8 --centres 20 --merged 15 --epochs 1 --tests 1 --out"
     assert main([*words.split(), str(out)]) == 0
     rows = json.loads((out / "summary.json").read_text())["rows"]
-    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20"]
+    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20", "merged-15"]
     atoms = [row["atoms"] for row in rows]
-    assert atoms[0] == 875 and 20 < atoms[1] < 200 and atoms[2] == 20
+    assert atoms[0] == 875 and 20 < atoms[1] < 200 and atoms[2:] == [20, 15]
 
 
 @pytest.mark.parametrize(
@@ -385,6 +468,7 @@ def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
             "--threshold must be between 0 and 10, not 0.0.",
         ),
         ("run hybrid --data digits --centres 0", "--centres must be at least 1, not 0."),
+        ("run hybrid --data digits --merged 0", "--merged must be at least 1, not 0."),
         ("reproduce growth --bars A1", "--bars A1: there is no such bar. Known: M1, M2"),
     ],
 )

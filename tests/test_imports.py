@@ -20,7 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 350
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("_errors", "_files", "_types"),
+    ("_errors", "_files", "_linalg", "_types"),
     ("spec",),
     ("oracle", "state"),
     ("run",),

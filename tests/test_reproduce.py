@@ -1,7 +1,9 @@
 """The bars of recall: the laws of their tasks, and how figures are judged."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ from memdsl.experiments import (
     Trial,
     trial_spec,
 )
+from memdsl.experiments._judge import Suite
+from memdsl.experiments._reproduce import _trained
 
 
 pytestmark = pytest.mark.usefixtures("ordinary_settings")
@@ -121,3 +125,22 @@ def test_the_command_judges_and_its_status_says_so(
     assert (out / "learning_curves.png").exists()
     assert main(["reproduce", "recall", "--bars", "Z9"]) == 2
     assert "there is no such bar" in capsys.readouterr().err
+
+
+def where(trial: int, seed: int) -> tuple[dict[str, float | None], float]:
+    """Instead of a training: the first core that the process may use, and how many."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    return {"": float(trial + seed), "core": cores[0], "cores": len(cores)}, 0.0
+
+
+def test_two_workers_train_on_cores_of_their_own():
+    def none(_: Any) -> Any:
+        return None
+
+    suite = Suite("where", "core", (), where, none, lambda _: 0.0)
+    wanted = [(trial, seed) for seed in range(2) for trial in range(4)]
+    found = [(trial, seed, figures) for trial, seed, figures, _ in _trained(suite, wanted, 2)]
+    assert sorted((trial, seed) for trial, seed, _ in found) == sorted(wanted)
+    assert all(figures[""] == trial + seed for trial, seed, figures in found)
+    if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 2:
+        assert all(figures["cores"] == 1 for *_, figures in found)

@@ -162,7 +162,7 @@ def test_nothing_leaks_from_document_to_document(name: str):
         assert np.all(np.isfinite(slope)) and np.any(slope[inside])
 
 
-@pytest.mark.parametrize("name", some_of(LAYERS, 2))
+@pytest.mark.parametrize("name", some_of(LAYERS, 3))
 def test_padding_is_the_identity_on_the_state(name: str):
     """To the last bit, whatever it holds and wherever documents are said to begin in it."""
     arrays, rest = eqx.partition(make(name), eqx.is_array)
@@ -184,7 +184,7 @@ def test_padding_is_the_identity_on_the_state(name: str):
     equal(after, state)
 
 
-@pytest.mark.parametrize("name", some_of(LAYERS, 2))
+@pytest.mark.parametrize("name", some_of(LAYERS, 3))
 def test_a_batch_is_served_as_each_alone_and_donates_its_state(name: str):
     """The state of a batch is one array a leaf; stepping makes room for the new one in the old."""
     arrays, rest = eqx.partition(make(name), eqx.is_array)
@@ -214,7 +214,7 @@ def test_states_of_one_size_are_so_however_long_the_sequence(name: str):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["single", "half"])
-@pytest.mark.parametrize("name", some_of(LAYERS, 2))
+@pytest.mark.parametrize("name", some_of(LAYERS, 3))
 def test_states_are_single_under_half_precision(name: str, dtype: Any):
     """From every path, whether the parameters are float32 or bfloat16."""
     layer = make(name, dtype)

@@ -51,8 +51,13 @@ from ._learners import (
     Perceptron as Perceptron,
 )
 from ._learners_growing import GrowthLearner as GrowthLearner, StableLearner as StableLearner
+from ._learners_images import ConvolutionLearner as ConvolutionLearner
 from ._learners_language import language as language, LanguageLearner as LanguageLearner
-from ._learners_mixed import FadingLearner as FadingLearner, HybridLearner as HybridLearner
+from ._learners_mixed import (
+    FadingLearner as FadingLearner,
+    HybridLearner as HybridLearner,
+    SolvedLearner as SolvedLearner,
+)
 from ._mad import ContextTask as ContextTask, MemoriseTask as MemoriseTask
 from ._memories import (
     Questions as Questions,

@@ -95,6 +95,7 @@ class GradientLearner(AbstractLearner):
     ridge: float = 0.0
     hidden: tuple[int, ...] = (HIDDEN,)
     activation: Activation = "relu"
+    biases: float = 0.1
     scaled: bool = True
     r"""Whether inputs are the rows times $\sqrt d$, so that a row of unit norm has entries of about unit
     size."""
@@ -123,7 +124,7 @@ class GradientLearner(AbstractLearner):
     @property
     def numbers(self) -> Numbers:
         """What the optimiser is set to, beside its rate."""
-        return Numbers(self.momentum, self.decay, self.fade, self.ridge)
+        return Numbers(self.momentum, self.decay, self.fade, self.ridge, self.biases)
 
     def schedule(self, problem: Problem, course: Course) -> Rate:
         """The rate, or what it is after so many steps."""

@@ -1,4 +1,4 @@
-"""Growing and training together: atoms that Adam trains, and a memory beside a perceptron."""
+"""Growing and training together: atoms that Adam trains, a memory beside a perceptron, or as its end."""
 
 import json
 from dataclasses import dataclass
@@ -23,6 +23,10 @@ class HybridLearner(AbstractLearner):
     A row becomes an atom where no key is as near as $\tau$, with the value that a `GrowthLearner`
     would give it; keys and values of atoms are parameters, each with moments of its own. Adam's
     rates fall by equal steps an epoch, to a tenth in the last of ten.
+
+    Or it grows and merges: in the first epoch every row becomes an atom, and where there is no room
+    the atom of the smallest value and another become one, at the least change of f (`md.Pairwise`).
+    Later rows come with a value of 0, and are each other's successors in one place.
     """
 
     threshold: float
@@ -39,6 +43,8 @@ class HybridLearner(AbstractLearner):
     """Whether Adam's rates fall."""
     centres: int = 0
     """With a number, so many atoms at random rows and none that grows: the control."""
+    merged: int = 0
+    """With a number, so many atoms, which the rows of the first epoch are merged into."""
 
     def spec(self, problem: Problem, course: Course) -> md.Grown:
         """The layer."""
@@ -47,6 +53,10 @@ class HybridLearner(AbstractLearner):
         far = kernel.scale * self.threshold / self.bandwidth
         gate = md.Never() if self.centres else md.Novelty(far)
         memory = md.Memory(kernel, md.Hebb(self.rate), gate, md.Budget(self.centres or self.room))
+        if self.merged:
+            room = md.Budget(self.merged, evict=md.Smallest(), merge=md.Pairwise())
+            write = md.Hebb(_stopped(self.rate, course.steps(len(inputs))))
+            memory = md.Memory(kernel, write, capacity=room)
         return md.Grown(nothing(problem.outputs), memory, trainable=True)
 
     def model(self, problem: Problem, course: Course, seed: int) -> Any:
@@ -73,6 +83,17 @@ class HybridLearner(AbstractLearner):
 
     def described(self, problem: Problem, course: Course) -> Any:
         return json.loads(md.to_json(self.spec(problem, course)))
+
+
+def _stopped(rate: float, steps: int) -> md.Schedule:
+    """A rate for so many writes, and then 0."""
+    return md.Schedule(
+        "linear_schedule",
+        init_value=rate,
+        end_value=0.0,
+        transition_steps=1,
+        transition_begin=steps - 1,
+    )
 
 
 def _names(tree: Any) -> Any:
@@ -130,3 +151,45 @@ class FadingLearner(AbstractLearner):
             "net": self.perceptron.described(problem, course),
             "beside": json.loads(md.to_json(self.spec(problem))),
         }
+
+
+@dataclass(frozen=True)
+class SolvedLearner(AbstractLearner):
+    r"""A perceptron whose last layer grows and is solved, while an optimiser trains the first.
+
+    $$y = C^\top a(W x + b), \qquad
+      C = \arg\min_C \sum_i \alpha^{T - t_i} \lVert C^\top h_i - v_i \rVert^2
+          + \lambda \lVert C \rVert^2, \qquad v_i = y_i - B \frac{\partial L}{\partial y_i}$$
+
+    with the features h of a row as they were in the step $t_i$ that it was seen in, of T, and B rows in
+    a batch: of half a mean squared error, v is what the row is to be answered. So the first layer is
+    always trained under the best last one that there is. It forgets, since the features move.
+    """
+
+    perceptron: GradientLearner
+    """Whose hidden layers and optimiser it is."""
+    strength: float
+    """$\\lambda$"""
+    kept: float
+    """$\\alpha$, what a step leaves of what is solved."""
+
+    def spec(self, problem: Problem, course: Course) -> md.AbstractLayer:
+        """The net."""
+        net = self.perceptron
+        activation = md.Relu() if net.activation == "relu" else md.Tanh()
+        write, fades = md.Ridge(self.strength, rate=float(course.batch)), md.Decay(self.kept)
+        last = md.Grown(nothing(problem.outputs), md.Memory(md.Dot(), write, fades))
+        hidden: Any = md.Scale(problem.width**0.5)
+        for width in net.hidden:
+            hidden = hidden >> md.Dense(width) >> activation
+        return hidden >> last
+
+    def model(self, problem: Problem, course: Course, seed: int) -> Any:
+        dims = md.Dims(model=problem.width)
+        return md.build(self.spec(problem, course), dims, key=jax.random.key(seed))
+
+    def optimiser(self, problem: Problem, course: Course) -> optax.GradientTransformation:
+        return self.perceptron.optimiser(problem, course)
+
+    def described(self, problem: Problem, course: Course) -> Any:
+        return json.loads(md.to_json(self.spec(problem, course)))

@@ -25,6 +25,8 @@ class Numbers(NamedTuple):
     """What a step leaves of the inputs before it, of a mesa optimiser that forgets."""
     ridge: float = 0.0
     """The strength of the ridge of a mesa optimiser; of `delta`, the weight of what is recalled."""
+    biases: float = 0.1
+    """The rate of Adam for what is no matrix, as a share of that of Muon."""
 
 
 def is_dual(name: str) -> bool:
@@ -57,7 +59,7 @@ def optimiser_of(
         case "adamw":
             return optax.adamw(rate, weight_decay=numbers.decay)
         case "muon":
-            return _muon(rate, numbers.decay, matrices)
+            return _muon(rate, numbers, matrices)
         case "mesa":
             return _mesa(rate, numbers)
         case "mesa-momentum":
@@ -65,7 +67,9 @@ def optimiser_of(
         case "mesa-adam":
             return optax.chain(_mesa(-1.0, numbers), optax.adam(rate))
         case "mesa-muon":
-            return optax.chain(_mesa(-1.0, numbers), _muon(rate, 0.0, matrices))
+            return optax.chain(
+                _mesa(-1.0, numbers), _muon(rate, numbers._replace(decay=0.0), matrices)
+            )
         case "mesa-cumulative":
             return md.optim.dual(md.Memory(md.Dot(), md.Ridge(md.Knob(numbers.ridge))), rate)
         case "delta":
@@ -85,16 +89,16 @@ def _mesa(rate: Rate, numbers: Numbers) -> optax.GradientTransformation:
     return md.optim.dual(memory, rate, ridge="relative", average=True)
 
 
-def _muon(rate: Rate, decay: float, matrices: Any) -> optax.GradientTransformation:
-    """Muon, with Adam at a tenth of its rate for what is no matrix."""
+def _muon(rate: Rate, numbers: Numbers, matrices: Any) -> optax.GradientTransformation:
+    """Muon, with Adam for what is no matrix."""
 
-    def tenth(step: Any) -> Any:
+    def share(step: Any) -> Any:
         whole: Any = rate(step) if callable(rate) else rate
-        return 0.1 * whole
+        return numbers.biases * whole
 
     return optax.contrib.muon(
         rate,
-        weight_decay=decay,
-        adam_learning_rate=tenth,
+        weight_decay=numbers.decay,
+        adam_learning_rate=share,
         muon_weight_dimension_numbers=matrices,
     )

@@ -14,7 +14,8 @@ from ._classification import DATA
 from ._learn import classification, Course, Problem
 from ._learners import AbstractLearner, GradientLearner
 from ._learners_growing import GrowthLearner, StableLearner
-from ._learners_mixed import HybridLearner
+from ._learners_images import ConvolutionLearner
+from ._learners_mixed import FadingLearner, HybridLearner, SolvedLearner
 from ._teacher import teacher, TRAIN
 
 
@@ -25,8 +26,8 @@ def _layer(rate: float, bandwidth: float, rule: str = "rbf", **others: float) ->
     return GrowthLearner((rate,), (bandwidth,), rule, **others)  # pyright: ignore[reportArgumentType]
 
 
-_MNIST1D = {"prior": 0.1, "planted": 256}
 _PLANTED = {"prior": 1.0, "planted": 256}
+_LIGHT = {"prior": 0.1, "planted": 256}
 _STUDENTS: Learners = {
     "rbf": _layer(16.0, 0.4),
     "frozen": _layer(16.0, 0.4, "frozen", **_PLANTED),
@@ -40,13 +41,27 @@ _STUDENTS: Learners = {
     "beyond-0.7": StableLearner(0.7, share=1.3),
 }
 
+
+def _muon(rate: float, decay: float, *, falls: bool = False) -> GradientLearner:
+    return GradientLearner("muon", rate, decay=decay, activation="tanh", biases=1.0, falls=falls)
+
+
+# of the hard teacher, for 24576 rows: by the error at 6144, 12288 and 24576 of the teachers 97 to 99
+_LONG: Learners = {
+    "muon-long": _muon(0.018, 0.03),
+    "muon-falls": _muon(0.032, 0.01, falls=True),
+    "fading": FadingLearner(_muon(0.018, 0.03), 8.0, 0.4, kept=0.95),
+    "solved": SolvedLearner(_muon(0.032, 0.0), 3.0, 0.97),
+    "solved-falls": SolvedLearner(_muon(0.06, 0.0, falls=True), 3.0, 0.97),
+}
+
 LEARNERS: dict[str, Learners] = {
     "digits": {
         "rbf": _layer(100.0, 0.3),
         "frozen": _layer(330.0, 0.3, "frozen", **_PLANTED),
         "damped": _layer(330.0, 0.3, "damped"),
-        "clip": _layer(340.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(340.0, 0.2, "gauge", **_MNIST1D),
+        "clip": _layer(340.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(340.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(16500.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((100.0, 100.0), (0.3, 0.3)),
         "frozen-2": GrowthLearner((100.0, 100.0), (0.3, 0.3), "frozen", planted=256),
@@ -59,8 +74,8 @@ LEARNERS: dict[str, Learners] = {
         "rbf": _layer(660.0, 0.3),
         "frozen": _layer(660.0, 0.3, "frozen", **_PLANTED),
         "damped": _layer(660.0, 0.3, "damped"),
-        "clip": _layer(680.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(680.0, 0.2, "gauge", **_MNIST1D),
+        "clip": _layer(680.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(680.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(33000.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((200.0, 200.0), (0.3, 0.3)),
         "frozen-2": GrowthLearner((400.0, 600.0), (0.3, 0.3), "frozen", planted=256),
@@ -69,13 +84,15 @@ LEARNERS: dict[str, Learners] = {
         # the best of width 64 on the test rows, so that what is compared with it is not favoured
         "adamw": GradientLearner("adamw", 0.004, decay=0.1),
         "muon": GradientLearner("muon", 0.0042),
+        "deep": ConvolutionLearner(0.05),
+        "deep-fixed": ConvolutionLearner(0.05, grows=False),
     },
     "mnist1d": {
         "rbf": _layer(200.0, 0.3),
-        "frozen": _layer(680.0, 0.2, "frozen", **_MNIST1D),
-        "damped": _layer(680.0, 0.2, "damped", **_MNIST1D),
-        "clip": _layer(680.0, 0.2, "clip", **_MNIST1D),
-        "gauge": _layer(680.0, 0.2, "gauge", **_MNIST1D),
+        "frozen": _layer(680.0, 0.2, "frozen", **_LIGHT),
+        "damped": _layer(680.0, 0.2, "damped", **_LIGHT),
+        "clip": _layer(680.0, 0.2, "clip", **_LIGHT),
+        "gauge": _layer(680.0, 0.2, "gauge", **_LIGHT),
         "naive": _layer(12000.0, 0.3, "naive"),
         "rbf-2": GrowthLearner((25.0, 200.0), (0.5, 0.3)),
         "frozen-2": GrowthLearner(
@@ -103,6 +120,7 @@ LEARNERS: dict[str, Learners] = {
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
         "adamw": GradientLearner("adamw", 0.032, decay=0.01, activation="tanh"),
         "muon": GradientLearner("muon", 0.032, decay=0.1, activation="tanh"),
+        **_LONG,
     },
 }
 """By problem and name."""
@@ -135,19 +153,21 @@ def course(data: str, epochs: int = 10, parts: int = 8) -> Course:
 
 
 _HYBRIDS = {
-    "digits": HybridLearner(0.0, 100.0, 0.3, value_rate=0.15, key_rate=0.001),
+    "digits": HybridLearner(0.0, 300.0, 0.3, value_rate=0.4, key_rate=0.02),
     "mnist5k": HybridLearner(0.0, 150.0, 0.3, value_rate=0.15, key_rate=0.001),
     "mnist1d": HybridLearner(0.0, 200.0, 0.3, value_rate=0.05, key_rate=0.003),
 }
 
 
 def learner(data: str, name: str) -> AbstractLearner:
-    """A learner by the name of its row; `hybrid-` and `centres-` are followed by a number."""
+    """A learner by the name of its row; `hybrid-`, `centres-` and `merged-` are followed by a number."""
     kind, _, number = name.partition("-")
     match kind:
         case "hybrid":
             return replace(_HYBRIDS[data], threshold=float(number))
         case "centres":
             return replace(_HYBRIDS[data], centres=int(number))
+        case "merged":
+            return replace(_HYBRIDS[data], merged=int(number))
         case _:
             return LEARNERS[data][name]

@@ -1,12 +1,15 @@
 """Training what the bars of a suite need, and judging them."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from concurrent.futures import as_completed, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import jax
 import tyro
 from rich.table import Table
 
@@ -82,7 +85,7 @@ def run_reproduce(settings: ReproduceSettings, report: Report) -> None:
     - `report`: an entered `Report`.
     """
     suite, seeds = settings.suite, range(settings.seed, settings.seed + settings.seeds)
-    wanted = [(trial, seed) for trial in settings.trials for seed in seeds]
+    wanted = [(trial, seed) for seed in seeds for trial in settings.trials]
     figures: dict[tuple[Any, int], Found] = {}
     report.begin("models", len(wanted), "trained")
     for trial, seed, found, seconds in _trained(suite, wanted, settings.workers):
@@ -109,7 +112,14 @@ def _trained(
         for trial, seed in wanted:
             yield trial, seed, *suite.run(trial, seed)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    shares: Any = context.Queue()
+    for index in range(workers):
+        shares.put(_cores(index, workers))
+    with (
+        TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(workers, context, _begin_worker, (folder, shares)) as pool,
+    ):
         jobs = {pool.submit(suite.run, trial, seed): (trial, seed) for trial, seed in wanted}
         try:
             for job in as_completed(jobs):
@@ -117,6 +127,25 @@ def _trained(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _cores(index: int, workers: int) -> set[int]:
+    """The cores of a worker: no two share one, where there are enough."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS and Windows
+        return set()
+    cores = sorted(os.sched_getaffinity(0))
+    return set(cores[index::workers] if len(cores) >= workers else cores)
+
+
+def _begin_worker(folder: str, shares: Any) -> None:
+    """Gives a process its cores, since threads of two that share one wait for each other most of the
+    time, and keeps what it compiles for the others and for the next seed of the same trial."""
+    cores = shares.get()
+    if cores:
+        os.sched_setaffinity(0, cores)
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def reproduce_table(rows: list[Row]) -> Table:

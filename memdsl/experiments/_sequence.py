@@ -77,6 +77,7 @@ def train_recall(
     every: int,
     advance: Callable[[int], None] = lambda step: None,
     tests: Mapping[str, RecallBatch] | None = None,
+    enough: float | None = None,
 ) -> Iterator[Checkpoint]:
     """Trains a model by cross-entropy at the questions of fresh sequences.
 
@@ -90,6 +91,8 @@ def train_recall(
     - `every`: steps between tests; the last step is always tested.
     - `advance`: told the number of steps done, now and then.
     - `tests`: further test sequences, by name.
+    - `enough`: an accuracy in every test at which training ends. Until the last step, all of a test is
+        looked at only once its first part has this accuracy.
 
     **Returns:**
 
@@ -119,7 +122,15 @@ def train_recall(
 
     everything = {"": task.test(), **(tests or {})}
     chunks = {name: _in_chunks(batch, 64) for name, batch in everything.items()}
-    asked = {name: int(np.sum(batch.labels >= 0)) for name, batch in everything.items()}
+
+    def share(weights: Any, parts: list[tuple[Array, ...]]) -> float:
+        questions = sum(int(np.sum(np.asarray(labels) >= 0)) for *_, labels in parts)
+        return sum(int(hits(weights, part)) for part in parts) / questions
+
+    def not_yet(weights: Any) -> bool:
+        """Whether a part of a test is enough to know that this is not the last."""
+        return enough is not None and any(share(weights, p[:1]) < enough for p in chunks.values())
+
     rng = task.training(seed)
     losses = []
     for number in range(1, steps + 1):
@@ -128,14 +139,15 @@ def train_recall(
         if number % 10 == 0:
             jax.block_until_ready(loss)
             advance(number)
-        if number % every == 0 or number == steps:
-            mean = float(np.mean(jax.device_get(losses)))
-            shares = {
-                name: sum(int(hits(weights, chunk)) for chunk in parts) / asked[name]
-                for name, parts in chunks.items()
-            }
-            yield Checkpoint(number, mean, shares.pop(""), shares)
-            losses = []
+        is_last = number == steps
+        if not is_last and (number % every or not_yet(weights)):
+            continue
+        mean = float(np.mean(jax.device_get(losses)))
+        shares = {name: share(weights, parts) for name, parts in chunks.items()}
+        lowest, losses = min(shares.values()), []
+        yield Checkpoint(number, mean, shares.pop(""), shares)
+        if enough is not None and lowest >= enough:
+            return
 
 
 def _arrays(batch: RecallBatch) -> tuple[Array, ...]:

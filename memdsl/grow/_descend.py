@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
+from .._linalg import eigh
 from ..spec._memory import Memory
 from ..state import BufferState, DescentState, fade
 from ..state._descent import apart, joined, unweighted
@@ -96,7 +97,7 @@ def orthogonal_factor(
     size = jnp.max(jnp.abs(coefficients))
     u = coefficients / jnp.where(size > 0, size, 1)  # so that no square vanishes
     image = u if gram is None else jnp.matmul(gram, u, precision=Precision.HIGHEST)
-    values, vectors = jnp.linalg.eigh(jnp.matmul(u.T, image, precision=Precision.HIGHEST))
+    values, vectors = eigh(jnp.matmul(u.T, image, precision=Precision.HIGHEST))
     floor = len(values) * jnp.finfo(values.dtype).eps * jnp.max(values)
     root = jnp.where(values > floor, 1 / jnp.sqrt(jnp.where(values > floor, values, 1)), 0)
     turned = jnp.matmul(u, vectors * root[None, :], precision=Precision.HIGHEST)

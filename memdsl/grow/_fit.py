@@ -16,12 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .._errors import SpecError
 from .._types import checked
-from ..nn._grown import states_of
-from ..state import BufferState, function_of
 from ._backward import backward
 from ._checkpoint import fingerprint, Keeper, Training
 from ._history import EarlyStop, History
-from ._layers import growing, parameters
+from ._layers import counted, growing, parameters
 from ._rates import suggest_rate
 from ._shard import beside, check_rows, home, kept, places
 from ._slotwise import slotwise, SlotwiseState
@@ -269,17 +267,7 @@ def _make_score(loss: Any, metrics: dict[str, Any], batch: int) -> Callable[...,
             predictions = jax.lax.map(model, inputs, batch_size=batch)
             found["test_loss"] = loss(predictions, *labels)
             found |= {f"test_{name}": f(predictions, *labels) for name, f in metrics.items()}
-        layers = growing(model)
-        held = [found for a in layers for found in states_of(a.memory, a.state)]
-        kinds = [(memory, function_of(state)) for _, memory, state in held]
-        pairs = [(memory, state) for memory, state in kinds if isinstance(state, BufferState)]
-        buffers = [state for _, state in pairs]
-        guarded = [state for memory, state in pairs if memory.write.has_signed_masses()]
-        if buffers:
-            found["atoms"] = sum(jnp.sum(state.valid) for state in buffers)
-        if guarded:
-            found["guarded"] = sum(jnp.sum(state.counts.guarded) for state in guarded)
-        return found
+        return found | counted(model)
 
     return score
 

@@ -145,7 +145,7 @@ def decide(
         return Fate(slot, jnp.full(batch, slots, jnp.int32), rank)
     pairs, atoms = _look(state, keys, order, bool(gates), passes)
     coherent = _coherences(memory, state, keys, order)
-    index = jnp.arange(count, dtype=jnp.int32)
+    index, held = jnp.arange(count, dtype=jnp.int32), state.valid[order]
 
     def one(i: Array, fate: Fate) -> Fate:
         used = fate.rank[i]
@@ -162,7 +162,7 @@ def decide(
         enters = admitted & (used < room)
         if atoms is not None:
             best, closest = atoms.closest(turn, order, index > used, new)
-            goes = enters & state.valid[order[turn]] & jnp.isfinite(best)
+            goes = enters & held[turn] & jnp.isfinite(best)
             neighbour = jnp.where(goes, closest, neighbour)
         return Fate(
             fate.slot.at[i].set(jnp.where(enters, order[turn], slots)),

@@ -5,13 +5,16 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..nn._blocks import Dense
 from ..nn._grown import GrownLayer, map_states, states_of
 from ..nn._images import Conv
+from ..spec._facts import one_pair
 from ..spec._number import Knob, leaves
 from ..spec._slots import slots
-from ..state import BufferState, MatrixState
+from ..state import BufferState, function_of, MatrixState
 from ._recorded import Recorded
 
 
@@ -56,6 +59,19 @@ def stores(model: Any) -> list[Any]:
     return [
         state for layer in growing(model) for _, _, state in states_of(layer.memory, layer.state)
     ]
+
+
+def counted(model: Any) -> dict[str, Array]:
+    """How many `atoms` buffers hold; and, where masses can be below 0, how many pairs were `guarded`."""
+    layers, found = growing(model), {}
+    held = [(m, function_of(s)) for a in layers for _, m, s in states_of(a.memory, a.state)]
+    buffers = [(memory, state) for memory, state in held if isinstance(state, BufferState)]
+    signed = [s for memory, s in buffers if one_pair(memory.write).has_signed_masses()]
+    if buffers:
+        found["atoms"] = sum(jnp.sum(state.valid) for _, state in buffers)
+    if signed:
+        found["guarded"] = sum(jnp.sum(state.counts.guarded) for state in signed)
+    return found
 
 
 def trained(model: Any) -> Any:

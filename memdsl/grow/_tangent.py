@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._linalg import solve_positive
 from ..nn._grown import GrownLayer
 from ..spec._facts import descends
 from ..spec._memory import Memory
@@ -83,7 +84,7 @@ def _of_one(layer: GrownLayer, keys: Array) -> Tangent:
     write = memory.write
     if isinstance(part.state, SolvedState):
         open_ = covariance(memory, part.state, rows)
-        gram = jnp.linalg.solve(open_ + jnp.eye(len(open_), dtype=open_.dtype), open_)
+        gram = solve_positive(open_ + jnp.eye(len(open_), dtype=open_.dtype), open_)
         return Tangent(gram * jnp.asarray(memory.read.core().scale, gram.dtype), None)
     if not isinstance(write, Reweight):
         gram = memory.kernel.pairs(rows, rows)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._linalg import cholesky, solve_lower
+
 
 _BASE = 128
 
@@ -31,7 +33,7 @@ def _lower(matrix: Array) -> Array:
     """L of a matrix, of which only the lower triangle is read."""
     half = _half(matrix)
     if half is None:
-        return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+        return cholesky(jnp.tril(matrix) + jnp.swapaxes(jnp.tril(matrix, -1), -1, -2))
     first = _lower(matrix[..., :half, :half])
     corner = _by_upper(matrix[..., half:, :half], first)
     last = _lower(matrix[..., half:, half:] - _product(corner, jnp.swapaxes(corner, -1, -2)))
@@ -44,7 +46,7 @@ def _by_upper(right: Array, lower: Array) -> Array:
     """`right L^-T`."""
     half = _half(lower)
     if half is None:
-        return jax.lax.linalg.triangular_solve(lower, right, lower=True, transpose_a=True)
+        return jnp.swapaxes(solve_lower(lower, jnp.swapaxes(right, -1, -2)), -1, -2)
     corner = jnp.swapaxes(lower[..., half:, :half], -1, -2)
     first = _by_upper(right[..., :half], lower[..., :half, :half])
     rest = right[..., half:] - _product(first, corner)
@@ -55,7 +57,8 @@ def _by_lower(right: Array, lower: Array) -> Array:
     """`right L^-1`."""
     half = _half(lower)
     if half is None:
-        return jax.lax.linalg.triangular_solve(lower, right, lower=True)
+        flipped = jnp.swapaxes(right, -1, -2)
+        return jnp.swapaxes(solve_lower(lower, flipped, transposed=True), -1, -2)
     last = _by_lower(right[..., half:], lower[..., half:, half:])
     rest = right[..., :half] - _product(last, lower[..., half:, :half])
     return jnp.concatenate([_by_lower(rest, lower[..., :half, :half]), last], axis=-1)

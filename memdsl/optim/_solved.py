@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._linalg import cholesky, solve_lower
 from ..run._mesa import conjugate_gradients
 from ..spec._memory import Memory
 from ..spec._write import AbstractSolver, ConjugateGradient
@@ -153,8 +154,6 @@ def woodbury(inverse: Array, fade: Array, share: Array, gram: Gram) -> Array:
     seen = jnp.matmul(rows, inverse, precision=highest)
     inner = jnp.einsum("...ri,...si->...rs", seen, rows, precision=highest)
     eye = jnp.broadcast_to(jnp.eye(inner.shape[-1], dtype=inner.dtype), inner.shape)
-    half = jax.lax.linalg.triangular_solve(
-        jnp.linalg.cholesky(inner + eye), seen, left_side=True, lower=True
-    )
+    half = solve_lower(cholesky(inner + eye), seen)
     new = inverse - jnp.einsum("...ri,...rj->...ij", half, half, precision=highest)
     return (new + jnp.swapaxes(new, -1, -2)) / 2

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._linalg import cholesky, solve_lower
 from ._atoms import keep, Pairs, spoil, spoilt, tokens
 
 
@@ -86,9 +87,9 @@ def all_prefix_ridge(
     together = segment[:, None] == segment[None, :]
     gram = jnp.where(together & there[:, None] & there[None, :], pairs(run.keys, run.keys), 0)
     cross = jnp.where(together & there[:, None], pairs(run.keys, run.queries), 0)
-    factor = jnp.linalg.cholesky(gram + jnp.diag(ridge))
+    factor = cholesky(gram + jnp.diag(ridge))
     right = jnp.concatenate([keep(there, run.values), cross], axis=1)
-    solved = jax.scipy.linalg.solve_triangular(factor, right, lower=True)
+    solved = solve_lower(factor, right)
     width = values.shape[1]
     outputs = jnp.tril(solved[:, width:].T, -1 if read_before else 0) @ solved[:, :width]
     return spoil(spoilt(run, jnp.asarray(False), read_before) | run.unclear, outputs)

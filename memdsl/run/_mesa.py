@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._linalg import cholesky, solve_by
 from ._atoms import blocks, finite, in_blocks, keep, left, spoil, spoilt, tokens
 from ._reads import flat
 
@@ -169,8 +170,7 @@ def _rows(
         outer = (key[:, :, None] * key[:, None, :]).reshape(len(key), -1)
         full = (within @ outer).reshape(len(row), *gram.shape)
         full += row[:, None, None] * gram[None] + jnp.diag(ridge)[None]
-        factor = jnp.linalg.cholesky(full)
-        return jax.scipy.linalg.cho_solve((factor, True), right[..., None])[..., 0]
+        return solve_by(cholesky(full), right[..., None])[..., 0]
 
     def iterated(_, right: Array) -> Array:
         diagonal = row[:, None] * jnp.diag(gram)[None] + within @ key**2

@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._linalg import solve_positive
+from ._solve import as_columns
+
 
 FURTHEST = 60.0
 """How far the logarithms of the ridge and of the largest weight may be apart: beyond, the slope is 0,
@@ -46,5 +49,5 @@ def tilted(
     hidden = len(query) * jnp.finfo(z.dtype).eps * jax.lax.stop_gradient(jnp.trace(covariance))
     ridge = jnp.exp(jnp.clip(log_ridge, -FURTHEST, FURTHEST)) + hidden
     matrix = covariance + ridge * jnp.eye(len(query), dtype=z.dtype)
-    slope = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), moment)
+    slope = as_columns(solve_positive, matrix, moment)
     return weights * (1 - z @ slope)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from .._linalg import solve_lower, solve_positive
 from ..spec._write import AbstractSolver, ConjugateGradient, GaussSeidel
 
 
@@ -18,7 +19,7 @@ def solve(matrix: Array, right: Array, solver: AbstractSolver) -> Array:
         case GaussSeidel():
             return gauss_seidel(matrix, right, solver.sweeps)
         case _:
-            return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), right)
+            return as_columns(solve_positive, matrix, right)
 
 
 def conjugate_gradient(
@@ -44,5 +45,10 @@ def gauss_seidel(matrix: Array, right: Array, sweeps: int) -> Array:
     lower, upper = jnp.tril(matrix), jnp.triu(matrix, 1)
     x = jnp.zeros_like(right)
     for _ in range(sweeps):
-        x = jax.scipy.linalg.solve_triangular(lower, right - upper @ x, lower=True)
+        x = as_columns(solve_lower, lower, right - upper @ x)
     return x
+
+
+def as_columns(how: Callable[[Array, Array], Array], matrix: Array, right: Array) -> Array:
+    """A solve of the columns of `right`, which may be one vector."""
+    return how(matrix, right) if right.ndim > 1 else how(matrix, right[:, None])[:, 0]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._linalg import cholesky, solve_by, solve_lower
 from ..spec._base import rebuild
 from ..spec._memory import Memory
 from ..spec._write import Hebb
@@ -79,7 +80,7 @@ def solved_anew(
     """The solution of a problem of which nothing is known."""
     if not keeps_factor or isinstance(problem, GramState):
         return SolvedState(problem, problem.coefficients(memory), None)
-    return _by_factor(problem, jnp.linalg.cholesky(problem.problem(memory)[0]))
+    return _by_factor(problem, cholesky(problem.problem(memory)[0]))
 
 
 def solve_on(
@@ -97,14 +98,14 @@ def solve_on(
     factor = jax.lax.cond(
         _only_appended(old, problem),
         lambda: _appended(memory, kept, old, problem, new),
-        lambda: jnp.linalg.cholesky(problem.problem(memory)[0]),
+        lambda: cholesky(problem.problem(memory)[0]),
     )
     return _by_factor(problem, factor)
 
 
 def _by_factor(problem: BufferState, factor: Array) -> SolvedState:
     _, targets, _ = problem.safe()
-    return SolvedState(problem, jax.scipy.linalg.cho_solve((factor, True), targets), factor)
+    return SolvedState(problem, solve_by(factor, targets), factor)
 
 
 def covariance(
@@ -122,11 +123,11 @@ def covariance(
     write: Any = memory.write
     if isinstance(state.problem, GramState):
         features = jax.vmap(memory.kernel.features)(keys)
-        factor = jnp.linalg.cholesky(state.problem.system(memory))
-        left = jax.scipy.linalg.solve_triangular(factor, features.T, lower=True)
+        factor = cholesky(state.problem.system(memory))
+        left = solve_lower(factor, features.T)
         return jnp.matmul(left.T, left, precision=_HIGHEST)
     matrix, root = state.problem.problem(memory)
-    factor = jnp.linalg.cholesky(matrix) if state.factor is None else state.factor
+    factor = cholesky(matrix) if state.factor is None else state.factor
     _, open_ = _beside(memory, factor, state.problem, root, keys)
     return open_ / jnp.asarray(write.strength, keys.dtype)
 
@@ -153,7 +154,7 @@ def _appended(
     write: Any = memory.write
     eye = jnp.eye(new, dtype=factor.dtype)
     system = open_ + jnp.asarray(write.strength, factor.dtype) * eye
-    corner = jnp.linalg.cholesky(jnp.where(there[:, None] & there[None, :], system, eye))
+    corner = cholesky(jnp.where(there[:, None] & there[None, :], system, eye))
     lines = left.T.at[:, rows].set(corner, mode="drop")
     return factor.at[rows].set(lines, mode="drop")
 
@@ -163,6 +164,6 @@ def _beside(
 ) -> tuple[Array, Array]:
     """`(L^-1 W^1/2 K(stored, keys), what that leaves of K(keys, keys))`."""
     cross = root[:, None] * memory.kernel.pairs(stored.safe()[0], keys)
-    left = jax.scipy.linalg.solve_triangular(factor, cross, lower=True)
+    left = solve_lower(factor, cross)
     known = jnp.matmul(left.T, left, precision=_HIGHEST)
     return left, memory.kernel.pairs(keys, keys) - known

@@ -73,7 +73,7 @@ MEMORIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", some_of(MEMORIES, 2))
+@pytest.mark.parametrize("name", some_of(MEMORIES, 3))
 def test_every_plan_is_the_definition(name: str):
     """Half of them with masked tokens that hold NaN, and with several documents."""
     check(name, MEMORIES[name], is_flagged=zlib.crc32(name.encode()) % 2 == 0)

@@ -223,7 +223,7 @@ def test_a_level_keeps_one_matrix(seed: int):
     close(jnp.stack(answers), denote(memory, made))
 
 
-@pytest.mark.parametrize("name", some_of(COMPOSITES, 2))
+@pytest.mark.parametrize("name", some_of(COMPOSITES, 3))
 @law
 def test_documents_are_apart_and_padding_is_nothing(name: str, seed: int):
     """Packed documents equal separate ones, and a masked token leaves no trace, NaN or not."""
