@@ -270,18 +270,21 @@ def grown_by(task, model, batches):
         yield model, pairs
 
 
-def test_rows_of_the_first_epoch_are_merged_and_later_ones_change_nothing():
+def test_rows_of_the_first_epoch_are_merged_and_later_ones_follow_each_other_in_one_place():
     task, path = few(classification(digits()), 100), Course(2, 25)
     model = learner("digits", "merged-12").model(task, path, 0)
-    states = [
-        model.state for model, _ in grown_by(task, model, np.tile(np.arange(100), 2).reshape(8, 25))
-    ]
-    first, last = states[3], states[7]
-    assert int(first.counts.admitted) == int(last.counts.admitted) == 100
-    assert int(first.valid.sum()) == 12
-    assert not (first.keys[:, None] == task.train_inputs[None]).all(-1).all(-1).any()
-    np.testing.assert_allclose(last.keys, first.keys, atol=1e-6)
-    np.testing.assert_allclose(last.values, first.values, atol=1e-5)
+    batches = np.tile(np.arange(100), 2).reshape(8, 25)
+    states = [model.state for model, _ in grown_by(task, model, batches)]
+    assert [int(state.valid.sum()) for state in states] == [12] * 8
+    keys = np.asarray(states[3].keys)
+    assert not (keys[:11, None] == task.train_inputs[None]).all(-1).all()  # they lie between rows
+    assert np.linalg.norm(states[3].values, axis=1).min() > 0
+    one, last = states[4], states[7]
+    blank = np.linalg.norm(one.values, axis=1) == 0
+    assert blank.sum() == 1
+    np.testing.assert_array_equal(np.linalg.norm(last.values, axis=1) == 0, blank)
+    np.testing.assert_array_equal(last.keys[~blank], one.keys[~blank])
+    np.testing.assert_allclose(last.values[~blank], one.values[~blank], rtol=1e-5)
 
 
 def test_a_growing_convolution_takes_the_steps_of_muon():

@@ -26,7 +26,7 @@ class HybridLearner(AbstractLearner):
 
     Or it grows and merges: in the first epoch every row becomes an atom, and where there is no room
     the atom of the smallest value and another become one, at the least change of f (`md.Pairwise`).
-    Then nothing is let in.
+    Later rows come with a value of 0, and are each other's successors in one place.
     """
 
     threshold: float
@@ -54,14 +54,10 @@ class HybridLearner(AbstractLearner):
         gate = md.Never() if self.centres else md.Novelty(far)
         memory = md.Memory(kernel, md.Hebb(self.rate), gate, md.Budget(self.centres or self.room))
         if self.merged:
-            memory = self._merging(memory, course.steps(len(inputs)))
+            room = md.Budget(self.merged, evict=md.Smallest(), merge=md.Pairwise())
+            write = md.Hebb(_stopped(self.rate, course.steps(len(inputs))))
+            memory = md.Memory(kernel, write, capacity=room)
         return md.Grown(nothing(problem.outputs), memory, trainable=True)
-
-    def _merging(self, memory: md.Memory, steps: int) -> md.Memory:
-        """The memory, which lets in every pair of the first steps and later none."""
-        room = md.Budget(self.merged, evict=md.Smallest(), merge=md.Pairwise())
-        rate, threshold = _switched(self.rate, 0.0, steps), _switched(0.0, 1e6, steps)
-        return memory.replace(write=md.Hebb(rate), gate=md.Novelty(threshold), capacity=room)
 
     def model(self, problem: Problem, course: Course, seed: int) -> Any:
         key = jax.random.key(seed)
@@ -89,12 +85,12 @@ class HybridLearner(AbstractLearner):
         return json.loads(md.to_json(self.spec(problem, course)))
 
 
-def _switched(first: float, then: float, steps: int) -> md.Schedule:
-    """A number for so many writes, and then another."""
+def _stopped(rate: float, steps: int) -> md.Schedule:
+    """A rate for so many writes, and then 0."""
     return md.Schedule(
         "linear_schedule",
-        init_value=first,
-        end_value=then,
+        init_value=rate,
+        end_value=0.0,
         transition_steps=1,
         transition_begin=steps - 1,
     )
