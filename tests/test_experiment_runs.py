@@ -66,7 +66,8 @@ def test_two_epochs_of_digits_leave_every_row_and_the_same_numbers_again(tmp_pat
     names = ["grown rbf", "mlp sgd", "mlp adamw"]
     assert [(row["seed"], row["name"]) for row in rows] == [(s, n) for s in (0, 1) for n in names]
     for row in rows:
-        assert set(row) == {"name", "seed", "test_accuracy", "seconds", "atoms"}
+        curves = {"test_accuracy", "train_loss", "seconds", "step_ms"}
+        assert set(row) == {"name", "seed", "atoms", *curves}
         assert len(row["test_accuracy"]) == 2 and row["seconds"] > 0
         grown = row["name"] == "grown rbf"
         assert all(a >= (0.938 if grown else 0.85) for a in row["test_accuracy"])

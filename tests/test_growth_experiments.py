@@ -448,7 +448,7 @@ def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
     rows = json.loads((out / "summary.json").read_text())["rows"]
     assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20", "merged-15"]
     atoms = [row["atoms"] for row in rows]
-    assert atoms[0] == 875 and 20 < atoms[1] < 200 and atoms[2:] == [20, 15]
+    assert atoms[0] == 875 and 10 < atoms[1] < 200 and atoms[2:] == [20, 15]
 
 
 @pytest.mark.parametrize(
