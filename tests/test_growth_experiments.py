@@ -443,10 +443,10 @@ def test_a_run_that_diverges_warns_and_leaves_gaps(tmp_path, capsys, monkeypatch
 
 def test_the_hybrid_run_compares_thresholds(tmp_path, capsys):
     out = tmp_path / "out"
-    words = "run hybrid --data digits --threshold 0.8 --centres 20 --merged 15 --epochs 1 --tests 1 --out"
+    words = "run hybrid --data digits --threshold 0.6 --centres 20 --merged 15 --epochs 1 --tests 1 --out"
     assert main([*words.split(), str(out)]) == 0
     rows = json.loads((out / "summary.json").read_text())["rows"]
-    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.8", "centres-20", "merged-15"]
+    assert [row["name"] for row in rows] == ["rbf", "hybrid-0.6", "centres-20", "merged-15"]
     atoms = [row["atoms"] for row in rows]
     assert atoms[0] == 875 and 10 < atoms[1] < 200 and atoms[2:] == [20, 15]
 
