@@ -1,7 +1,7 @@
 """How the settings of the optimisers' experiment were chosen: a random search, on training rows.
 
 Every optimiser has the same number of random settings on a problem. Of images, three cuts of the
-training rows keep a fifth for validation; of a teacher, three teachers that no run uses, and of text, the
+training rows keep a fifth for validation; of a teacher, six teachers that no run uses, and of text, the
 last tenth of what trains. A setting's score is what it comes to at the end, on average.
 
     python benchmarks/tune_optimisers.py mnist5k adamw mesa
@@ -38,10 +38,10 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "sgd": {"rate": (0.01, 1.0)},
     "adamw": {"rate": (1e-3, 0.05), "decay": (1e-3, 0.3)},
     "muon": {"rate": (3e-3, 0.3), "decay": (1e-3, 0.3)},
-    "mesa": {"rate": (0.03, 3.0), "ridge": (0.01, 10.0), "fade": (0.01, 0.1)},
-    "mesa-momentum": {"rate": (3e-3, 0.3), "ridge": (0.01, 10.0), "fade": (0.01, 0.1)},
-    "mesa-adam": {"rate": (1e-3, 0.05), "ridge": (0.01, 10.0), "fade": (0.01, 0.1)},
-    "mesa-muon": {"rate": (3e-3, 0.3), "ridge": (0.01, 10.0), "fade": (0.01, 0.1)},
+    "mesa": {"rate": (0.01, 3.0), "ridge": (1e-3, 10.0), "fade": (0.01, 0.1)},
+    "mesa-momentum": {"rate": (3e-3, 0.3), "ridge": (1e-3, 10.0), "fade": (0.01, 0.1)},
+    "mesa-adam": {"rate": (1e-3, 0.05), "ridge": (1e-3, 10.0), "fade": (0.01, 0.1)},
+    "mesa-muon": {"rate": (3e-3, 0.3), "ridge": (1e-3, 10.0), "fade": (0.01, 0.1)},
     "mesa-cumulative": {"rate": (0.3, 100.0), "ridge": (0.01, 30.0)},
     "delta": {"rate": (0.01, 1.0), "ridge": (1e-5, 1e-1)},
 }
@@ -69,7 +69,7 @@ def problems(data: str) -> Iterator[Problem]:
         rows = len(optimiser_problem(data, SEED).train_inputs)
         yield language(SEED, rows, held_out)
     elif data.startswith("teacher"):
-        yield from (optimiser_problem(data, SEED - number) for number in range(3))
+        yield from (optimiser_problem(data, SEED - number) for number in range(6))
     else:
         task = optimiser_problem(data, SEED)
         rows = len(task.train_inputs)

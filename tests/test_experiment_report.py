@@ -14,6 +14,7 @@ from memdsl.experiments import (
     digits_table,
     draw_digits,
     draw_recall,
+    growth_table,
     new_folder,
     OutputError,
     recall_table,
@@ -215,3 +216,9 @@ def test_suggestions_forgive_case_and_hyphens():
     known = ["delta_net", "gated_delta_net", "softmax"]
     assert suggestion("Delta-Net", known) == "Did you mean delta_net or gated_delta_net?"
     assert suggestion("zzz", known) == "Known names: delta_net, gated_delta_net, softmax."
+
+
+def test_what_diverged_is_short_in_a_table():
+    row = {"name": "beyond", "seed": 0, "test_error": [0.5, 1.5e17, None], "seconds": 1, "atoms": 3}
+    shown = text_of(growth_table([row])).splitlines()
+    assert shown[3].split() == ["beyond", "0", ".500", "1.5e+17", "–", "1.0", "3"]

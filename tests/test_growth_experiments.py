@@ -389,6 +389,14 @@ def test_bars_are_those_of_the_table():
             assert learner(trial.data, trial.learner)
 
 
+def test_all_learners_are_those_without_a_question_of_their_own():
+    assert [*TeacherSettings(teacher="hard").runs["hard"]] == (
+        ["rbf", "frozen", "damped", "clip", "gauge", "naive", "sgd", "adamw", "muon"]
+    )
+    chosen = TeacherSettings(learner=("beyond-0.7", "all")).runs["tanh"]
+    assert [*chosen][:2] == ["beyond-0.7", "rbf"] and len(chosen) == 10
+
+
 def test_a_preset_is_the_data_and_the_learners_of_its_bar(monkeypatch):
     runs = TeacherSettings(preset="T4").runs
     names = ["stable-0.4", "stable-0.5", "stable-0.7", "beyond-0.7"]

@@ -162,6 +162,18 @@ def test_a_growing_layer_never_makes_all_atoms_times_all_queries(memory, getkey)
     assert temp(write, arrays, pairs, donate_argnums=0) < WHOLE / 4  # room for a copy of the keys
 
 
+@pytest.mark.parametrize("gate", [md.Keep(), md.Novelty(1.0)], ids=repr)
+def test_a_write_that_recalls_does_not_copy_the_keys(gate, getkey):
+    memory = md.Memory(
+        md.Exp(md.Dot()), md.Reweight(0.1), gate, md.Budget(MANY, merge=md.AddToNearest()),
+        md.Normalised(prior=1.0),
+    )  # fmt: skip
+    state = jax.eval_shape(lambda: md.empty(memory, 64, 2))
+    keys, errors = jnp.zeros((QUERIES, 64), jnp.float32), jnp.zeros((QUERIES, 2), jnp.float32)
+    write = functools.partial(fold, memory)
+    assert temp(write, state, keys, errors, donate_argnums=0) < state.keys.size  # a quarter of it
+
+
 @pytest.mark.parametrize(
     ("gate", "capacity"),
     [

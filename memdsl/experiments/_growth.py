@@ -10,7 +10,7 @@ from ._growth_bars import GROWTH_BARS
 from ._learn import Course, Problem
 from ._learners import AbstractLearner
 from ._learners_growing import GrowthLearner
-from ._recipes import course, learner, LEARNERS, problem, TEACHERS
+from ._recipes import ASIDE, course, learner, LEARNERS, problem, TEACHERS
 from ._report import SettingError
 from ._runs import check_runs, names_of, Runs, runs_of_bar
 from ._teacher import TeacherName, TRAIN
@@ -30,8 +30,8 @@ class ClassifySettings:
     learner: tuple[str, ...] = ("all",)
     """One or several, or all. Growing layers: rbf, and a weighted softmax by its rule, frozen, damped,
     clip, gauge, or naive insertion; two of them: rbf-2, frozen-2, clip-2. A perceptron of 64 hidden
-    units: sgd, adamw, muon. Of mnist5k: deep, growing convolutions under a growing layer, and
-    deep-fixed, the same with convolutions as they were drawn."""
+    units: sgd, adamw, muon. Of mnist5k, and not among all: deep, growing convolutions under a growing
+    layer, and deep-fixed, the same with convolutions as they were drawn."""
     preset: str | None = None
     """A bar of memdsl reproduce growth, whose data and learners are taken instead."""
     epochs: int = 10
@@ -97,11 +97,11 @@ class TeacherSettings:
     teacher: TeacherName = "tanh"
     """A random network: tanh and relu are smooth, hard is tanh far in its saturation."""
     learner: tuple[str, ...] = ("all",)
-    """One or several, or all. Growing layers: rbf, frozen, damped, clip, gauge, naive; stable-0.4,
-    stable-0.5, stable-0.7 are rbf of that width at .8 of the stable rate, beyond-0.7 at 1.3 of it. A
-    perceptron of 64 hidden units: sgd, adamw, muon. Of hard, tuned for 24576 rows: muon-long, muon-falls
-    with a rate that falls, fading with a memory beside it, solved and solved-falls with a last layer
-    that grows."""
+    """One or several, or all. Growing layers: rbf, frozen, damped, clip, gauge, naive. A perceptron of 64
+    hidden units: sgd, adamw, muon. Not among all are: stable-0.4, stable-0.5, stable-0.7, rbf of that
+    width at .8 of the stable rate, and beyond-0.7 at 1.3 of it, which diverges; of hard, tuned for 24576
+    rows, muon-long, muon-falls with a rate that falls, fading with a memory beside it, solved and
+    solved-falls with a last layer that grows."""
     preset: str | None = None
     """A bar of memdsl reproduce growth, whose teachers and learners are taken instead."""
     rows: int = TRAIN
@@ -220,4 +220,6 @@ def _chosen(preset: str | None, presets: tuple[str, ...], data: str, names: Iter
     """The learners by name, or those of a preset; or `SettingError`."""
     if preset is not None:
         return runs_of_bar(preset, [bar for bar in GROWTH_BARS if bar.id in presets], learner)
-    return {data: {name: learner(data, name) for name in names_of(names, LEARNERS[data])}}
+    return {
+        data: {name: learner(data, name) for name in names_of(names, LEARNERS[data], aside=ASIDE)}
+    }

@@ -150,7 +150,7 @@ OPTIMISERS: dict[str, Optimisers] = {
             "sgd": {"rate": 0.128, "momentum": 0.9},
             "adamw": {"rate": 0.0491, "decay": 0.0046},
             "muon": {"rate": 0.132, "decay": 0.0041},
-            "mesa": {"rate": 0.097, "ridge": 0.128, "fade": 0.95},
+            "mesa": {"rate": 0.025, "ridge": 0.001, "fade": 0.9},
             "mesa-momentum": {"rate": 0.0108, "ridge": 0.04, "fade": 0.95, "momentum": 0.9},
             "mesa-adam": {"rate": 0.0285, "ridge": 3.48, "fade": 0.95},
             "mesa-muon": {"rate": 0.0534, "ridge": 0.0128, "fade": 0.99},

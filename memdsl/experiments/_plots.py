@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_FAR = 10.0
+"""An error above this is off the picture, as of what diverges; who answers the mean has the error 1."""
+
+
 def _figure(columns: int, width: float, height: float) -> tuple["Figure", list["Axes"]]:
     """A figure that needs no display and touches no global state of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -93,6 +97,7 @@ def draw_growth(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None
     axes[0].set_ylabel(measure.replace("_", " "))
     if measure == "test_error" and any(point[measure] for point in early):
         axes[0].set_yscale("log")
+        axes[0].set_ylim(top=min(axes[0].get_ylim()[1], _FAR))
     if epochs > 1:
         _curves(axes[1], names, whole, "epoch", measure)
         axes[1].set_xlabel("epochs")

@@ -35,6 +35,8 @@ _STUDENTS: Learners = {
     "clip": _layer(6.4, 0.4, "clip"),
     "gauge": _layer(6.4, 0.4, "gauge", margin=0.001),
     "naive": _layer(96.0, 0.2, "naive"),
+}
+_STABLE: Learners = {
     "stable-0.4": StableLearner(0.4),
     "stable-0.5": StableLearner(0.5),
     "stable-0.7": StableLearner(0.7),
@@ -53,6 +55,11 @@ _LONG: Learners = {
     "fading": FadingLearner(_muon(0.018, 0.03), 8.0, 0.4, kept=0.95),
     "solved": SolvedLearner(_muon(0.032, 0.0), 3.0, 0.97),
     "solved-falls": SolvedLearner(_muon(0.06, 0.0, falls=True), 3.0, 0.97),
+}
+
+_DEEP: Learners = {
+    "deep": ConvolutionLearner(0.05),
+    "deep-fixed": ConvolutionLearner(0.05, grows=False),
 }
 
 LEARNERS: dict[str, Learners] = {
@@ -84,8 +91,7 @@ LEARNERS: dict[str, Learners] = {
         # the best of width 64 on the test rows, so that what is compared with it is not favoured
         "adamw": GradientLearner("adamw", 0.004, decay=0.1),
         "muon": GradientLearner("muon", 0.0042),
-        "deep": ConvolutionLearner(0.05),
-        "deep-fixed": ConvolutionLearner(0.05, grows=False),
+        **_DEEP,
     },
     "mnist1d": {
         "rbf": _layer(200.0, 0.3),
@@ -108,22 +114,28 @@ LEARNERS: dict[str, Learners] = {
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
         "adamw": GradientLearner("adamw", 0.032, decay=0.1, activation="tanh"),
         "muon": GradientLearner("muon", 0.018, decay=0.1, activation="tanh"),
+        **_STABLE,
     },
     "relu": {
         **_STUDENTS,
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9),
         "adamw": GradientLearner("adamw", 0.018, decay=0.1),
         "muon": GradientLearner("muon", 0.018, decay=0.1),
+        **_STABLE,
     },
     "hard": {
         **_STUDENTS,
         "sgd": GradientLearner("sgd", 0.056, momentum=0.9, activation="tanh"),
         "adamw": GradientLearner("adamw", 0.032, decay=0.01, activation="tanh"),
         "muon": GradientLearner("muon", 0.032, decay=0.1, activation="tanh"),
+        **_STABLE,
         **_LONG,
     },
 }
 """By problem and name."""
+
+ASIDE = frozenset({*_STABLE, *_LONG, *_DEEP})
+"""Learners for a question of their own, which have to be asked for: `all` leaves them out."""
 
 TEACHERS = ("tanh", "relu", "hard")
 

@@ -265,8 +265,8 @@ def table(title: str, columns: Sequence[str], sections: Iterable[Sequence[Sequen
 
 
 def share(x: float, digits: int = 4) -> str:
-    """An accuracy as it is printed here: `.9539`, or `1.0000`."""
-    return f"{x:.{digits}f}".removeprefix("0")
+    """An accuracy as it is printed here, `.9539` or `1.0000`; a number far above 1 as `3.1e+28`."""
+    return f"{x:.1e}" if abs(x) >= 1000 else f"{x:.{digits}f}".removeprefix("0")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Learners on problems, by their names: what a run trains, how it is described, and its table."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from rich.table import Table
@@ -52,14 +52,20 @@ def runs_of_bar(
     return runs
 
 
-def names_of(chosen: Iterable[str], known: Iterable[str], option: str = "learner") -> list[str]:
-    """The names that were asked for, `all` spelled out; or `SettingError`."""
+def names_of(
+    chosen: Iterable[str],
+    known: Iterable[str],
+    option: str = "learner",
+    aside: Collection[str] = (),
+) -> list[str]:
+    """The names that were asked for, `all` spelled out, without those `aside`; or `SettingError`."""
     known = list(known)
+    every = [name for name in known if name not in aside]
     for name in chosen:
         if name not in ["all", *known]:
             near = suggestion(name, ["all", *known])
             raise SettingError(f"--{option} {name}: there is no such {option} here. {near}")
-    names = [one for name in chosen for one in (known if name == "all" else [name])]
+    names = [one for name in chosen for one in (every if name == "all" else [name])]
     if not names:
         raise SettingError(f"--{option} needs at least one name, or all.")
     return list(dict.fromkeys(names))

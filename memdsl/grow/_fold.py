@@ -80,10 +80,18 @@ def atoms_of(
     recalled = Recalled(nothing, nothing, nothing)
     if degree(rule) > 0:
         recalled = jax.vmap(lambda key: recall(memory, state, key))(keys)
+        keys = _once_read(keys, recalled.answer)
     made = rule.atoms(memory.kernel, keys, values, recalled)
     values, masses, logs = jax.tree.map(lambda x: jnp.asarray(x, errors.dtype), made)
     batch = plain_atoms(keys, values, errors)._replace(masses=masses)
     return batch if logs is None else batch._replace(log_weights=logs), recalled.guarded
+
+
+def _once_read(keys: Array, answers: Array) -> Array:
+    """The keys, which the compiler cannot know before the answers: what has been read by then is
+    overwritten in place, and not copied first. (It forgets barriers before it looks for copies.)"""
+    there = jnp.isnan(answers) | (answers <= jnp.inf)  # which is so, whatever they are
+    return jnp.where(jnp.all(there, axis=-1, keepdims=True), keys, 0)
 
 
 def absorb(memory: Memory, state: Any, batch: Atoms) -> MatrixState | GramState:
