@@ -116,11 +116,21 @@ def rebuild_with(spec: Any, **changes: Any) -> Any:
 
 def _layer(layer: GrownLayer, room: _Room) -> GrownLayer:
     base, size = _module(layer.base, room), room.size
-    wanted = _resized(layer.spec.memory, size, lambda memory, **new: memory.replace(**new))
+    wanted = _resized(layer.spec.memory, size, _replaced)
     spec = rebuild_with(layer.spec, base=base.spec, memory=wanted)
-    memory = _resized(layer.memory, size, lambda memory, **new: rebuild(memory, new))
+    memory = _resized(layer.memory, size, _anew)
     state = map_states(memory, _few(layer, room), _fit)
     return _with(layer, base=base, spec=spec, memory=memory, state=state)
+
+
+def _replaced(memory: Any, **changes: Any) -> Any:
+    """A memory that is checked like one that is written."""
+    return memory.replace(**changes)
+
+
+def _anew(memory: Any, **changes: Any) -> Any:
+    """A memory as a layer holds it, grounded, which is checked no more."""
+    return rebuild(memory, changes)
 
 
 def _resized(memory: Any, size: int, change: Callable[..., Any]) -> Any:
@@ -159,10 +169,7 @@ def _few(layer: GrownLayer, room: _Room) -> Any:
         buffer = _buffer_of(state)
         if buffer is None or not isinstance(memory.capacity, Budget):
             continue
-        if (
-            int(slots(_resized(memory, room.size, lambda memory, **new: rebuild(memory, new))))
-            >= (buffer.log_weight.shape[-1])
-        ):
+        if int(slots(_resized(memory, room.size, _anew))) >= buffer.log_weight.shape[-1]:
             continue
         if isinstance(buffer.log_weight, Tracer):
             raise SpecError(
