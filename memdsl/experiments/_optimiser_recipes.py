@@ -159,12 +159,13 @@ OPTIMISERS: dict[str, Optimisers] = {
         },
         **_STUDENT,
     ),
-    "lm": _language_models(  # none was searched for
+    "lm": _language_models(
         {
-            "sgd": {"rate": 0.5, "momentum": 0.9},
-            "adamw": {"rate": 0.006, "decay": 0.1},
-            "muon": {"rate": 0.03, "base": 0.006},
-            "mesa": {"rate": 0.3, "ridge": 1.0, "fade": 0.95, "base": 0.006},
+            "sgd": {"rate": 0.17, "momentum": 0.9},
+            "adamw": {"rate": 0.0091, "decay": 0.0325},
+            "muon": {"rate": 0.0317, "decay": 0.202, "base": 0.006},
+            # the largest rate that was drawn: a larger one may be better
+            "mesa": {"rate": 2.56, "ridge": 0.0096, "fade": 0.989, "base": 0.006},
         }
     ),
 }

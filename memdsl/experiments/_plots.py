@@ -60,6 +60,12 @@ def _curves(
     return colours
 
 
+def _name(figure: "Figure", ax: "Axes") -> None:
+    """The names of the curves of one of the axes, beside them all."""
+    lines, names = ax.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside right center", frameon=False, fontsize=8)
+
+
 def _number(y: float | None) -> float:
     return float("nan") if y is None else y
 
@@ -101,7 +107,7 @@ def draw_growth(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None
     if epochs > 1:
         _curves(axes[1], names, whole, "epoch", measure)
         axes[1].set_xlabel("epochs")
-    axes[-1].legend(frameon=False, fontsize=8)
+    _name(figure, axes[-1])
     figure.suptitle(f"Growing layers and perceptrons{_band(rows)}", fontsize=11)
     _save(figure, path)
 
@@ -114,7 +120,7 @@ def draw_hybrid(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> None
     colours = _curves(left, names, whole, "epoch", "test_accuracy")
     left.set_xlabel("epochs")
     left.set_ylabel("test accuracy")
-    left.legend(frameon=False, fontsize=8)
+    _name(figure, left)
     for row in rows:
         if row["test_accuracy"]:
             right.plot(row["atoms"], row["test_accuracy"][-1], "o", color=colours[row["name"]])
@@ -143,7 +149,7 @@ def draw_optimisers(path: Path, rows: Sequence[Row], history: Sequence[Row]) -> 
             ax.set_yscale("log")
         ax.set_xlabel("steps" if x == "step" else "seconds in steps, without compilation and tests")
         ax.set_ylabel("training loss" if y == "train_loss" else measure.replace("_", " "))
-    axes[-1].legend(frameon=False, fontsize=8)
+    _name(figure, axes[-1])
     figure.suptitle(f"Optimisers and duals of memories{_band(rows)}", fontsize=11)
     _save(figure, path)
 
