@@ -1,8 +1,8 @@
 """Every memory of the zoo on associative recall: one table, one picture.
 
 A model with one block of each memory is shown pairs `key value key value …` and is then asked for the
-keys. By default each learns for a few seconds, on a small task; 400 steps on the task of the papers,
-half a minute each, tell more:
+keys. By default each learns a small task, ten seconds each, most of them for compiling, and `atlas`
+longer; 400 steps on the task of the papers, half a minute each, tell more:
 
     python examples/06_every_memory.py --steps 400 --keys 16 --vocabulary 512 --time 64 --batch 32
 """

@@ -1,5 +1,6 @@
 """The memories of the zoo are those of the golden files, wherever there is a file of one."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -54,3 +55,26 @@ def test_a_memory_of_the_zoo_is_the_published_one(name: str):
     golden = load(file)
     plan = legal_plans(golden, case)[0]
     assert compare(golden, case, plan, jnp.float64).worst < 1e-9
+
+
+DESCENTS = [
+    name for name, made in md.zoo.catalogue().items() if made.__module__.endswith("_descents")
+]
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+def test_a_descent_of_the_zoo_starts_with_steps_that_it_can_take(name: str):
+    """Its answers and gradients are finite in a layer as it is built, in single precision: a memory
+    that steps too far for its loss overflows within a few tokens."""
+    spec = md.Layer(md.zoo.catalogue()[name](), heads=1, convolution=4, activation="silu")
+    layer = md.build(spec, md.Dims(model=32, time=24), key=jax.random.key(0), dtype=jnp.float32)
+    x = jax.random.normal(jax.random.key(1), (24, 32), jnp.float32)
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def total(layer, x):
+        return jnp.sum(layer(x) ** 2)
+
+    value, gradient = total(layer, x)
+    assert jnp.isfinite(value) and value < 1e4
+    assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(gradient))
