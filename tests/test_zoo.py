@@ -68,13 +68,13 @@ def test_a_descent_of_the_zoo_starts_with_steps_that_it_can_take(name: str):
     that steps too far for its loss overflows within a few tokens."""
     spec = md.Layer(md.zoo.catalogue()[name](), heads=1, convolution=4, activation="silu")
     layer = md.build(spec, md.Dims(model=32, time=24), key=jax.random.key(0), dtype=jnp.float32)
-    x = jax.random.normal(jax.random.key(1), (24, 32), jnp.float32)
+    x = jax.random.normal(jax.random.key(1), (32, 24, 32), jnp.float32)
 
     @eqx.filter_jit
     @eqx.filter_value_and_grad
     def total(layer, x):
-        return jnp.sum(layer(x) ** 2)
+        return jnp.mean(jax.vmap(layer)(x) ** 2)
 
     value, gradient = total(layer, x)
-    assert jnp.isfinite(value) and value < 1e4
+    assert jnp.isfinite(value) and value < 100
     assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(gradient))
