@@ -49,16 +49,21 @@ class Settings:
     """One small size, one call: whether it runs at all."""
 
 
-CASES = ("RBF, ring", "RBF, add to nearest", "softmax, ring", "softmax, add to nearest")
+CAPACITIES = {
+    "ring": md.Budget(1),
+    "smallest": md.Budget(1, md.Smallest()),
+    "add to nearest": md.Budget(1, merge=md.AddToNearest()),
+}
+CASES = tuple(f"{kernel}, {capacity}" for kernel in ("RBF", "softmax") for capacity in CAPACITIES)
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def memory(case: str, slots: int) -> md.Memory:
     """The memory of a case."""
-    ring = case.endswith("ring")
-    gate = md.Keep() if ring else md.Novelty(1.0)
-    capacity = md.Budget(slots) if ring else md.Budget(slots, merge=md.AddToNearest())
-    if case.startswith("RBF"):
+    kernel, name = case.split(", ")
+    capacity = CAPACITIES[name].replace(size=slots)
+    gate = md.Keep() if isinstance(capacity.merge, md.Drop) else md.Novelty(1.0)
+    if kernel == "RBF":
         return md.Memory(md.RBF(scale=8.0), md.Hebb(0.5), gate, capacity)
     read = md.Normalised(prior=1.0)
     return md.Memory(md.Exp(md.Dot() / 8.0), md.Reweight(0.5), gate, capacity, read)
@@ -160,7 +165,7 @@ def measured(case: str, slots: int, full: float, settings: Settings) -> dict[str
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Milliseconds against slots, both in logarithms: of full buffers whole lines, else dashed."""
+    """Milliseconds against slots, both in logarithms: of the fullest buffers whole lines, else dashed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -180,15 +185,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 marker="o",
                 markersize=3,
                 linestyle="-" if full == shares[-1] else "--",
-                label=f"{label}, {full:.0%} full",
+                label=label if full == shares[-1] else None,
             )
 
     for index, (label, column) in enumerate(lines.items()):
         line(left, CASES[0], column, label, f"C{index}")
     for index, case in enumerate(CASES):
         line(right, case, "write_ms", case, f"C{index}")
+    dashed = ", ".join(f"{share:.0%}" for share in shares[:-1])
+    fill = f" ({shares[-1]:.0%} full{f'; dashed: {dashed}' if dashed else ''})"
     for axes, title in ((left, "reads of the RBF layer"), (right, "writes")):
-        axes.set(title=title, xlabel="slots", ylabel="milliseconds")
+        axes.set(title=title + fill, xlabel="slots", ylabel="milliseconds")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, color="0.9", linewidth=0.8)
         axes.legend(fontsize=7, frameon=False)

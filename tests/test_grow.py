@@ -11,8 +11,8 @@ import optax
 import pytest
 
 import memdsl as md
+from memdsl.grow._cells import places
 from memdsl.grow._fold import Atoms, fold, one_by_one
-from memdsl.grow._greedy import decide, places
 from memdsl.grow._nearest import _SCREENED, nearest, squares_between
 from memdsl.grow._resize import resize
 from memdsl.nn._grown import GrownLayer
@@ -752,23 +752,20 @@ def test_the_screened_nearest_of_ordinary_keys_needs_no_second_look(getkey):
 
 
 def test_slots_are_taken_free_ones_first_then_by_age(getkey):
-    memory = rbf(md.Budget(5, evict=md.Oldest(sinks=1)))
-    state = md.empty(memory, 2, 3, dtype=WIDE)
+    state = md.empty(rbf(md.Budget(5)), 2, 3, dtype=WIDE)
     state = state.put(
         log_weight=jnp.array([0.0, -jnp.inf, 0.0, -jnp.inf, 0.0]),
         birth=jnp.array([7, 9, 0, 1, 3], jnp.int32),
     )
-    np.testing.assert_array_equal(places(memory, state, 4), [1, 3, 4, 0])
+    np.testing.assert_array_equal(places(state, 4, sinks=1), [1, 3, 4, 0])
 
 
 def test_what_is_decided_does_not_depend_on_how_full_it_is(getkey):
     """The compiled write of an empty buffer is the compiled write of a full one."""
     memory = rbf(md.Budget(32, merge=md.AddToNearest()), md.Novelty(0.1))
     keys, errors = batches(getkey())
-    decided = jax.jit(functools.partial(decide, memory))
+    written = jax.jit(functools.partial(fold, memory))
     state = md.empty(memory, 2, 3, dtype=WIDE)
     for batch, error in zip(keys, errors, strict=True):
-        sizes = jnp.linalg.norm(error, axis=-1)
-        decided(state, batch, sizes, jnp.asarray(8, jnp.int32))
-        state = folded(memory, state, batch, error)
-    assert decided._cache_size() == 1
+        state = written(state, batch, error)
+    assert written._cache_size() == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import memdsl as md
-from memdsl.grow._fold import Atoms, fold, one_by_one
+from memdsl.grow._fold import Atoms, fold, one_by_one, take
 from memdsl.state._usage import observe
 
 
@@ -100,6 +100,30 @@ def test_a_batch_that_overflows_is_its_pairs_in_order_and_all_are_counted(evict,
     else:  # what is not admitted and what is evicted are merged, or dropped where nothing is stored
         leaves = counts["attempted"] - counts["admitted"] + counts["evicted"]
         assert counts["merged"] + counts["dropped"] == leaves > counts["evicted"]
+
+
+@pytest.mark.parametrize("gate", [md.Keep(), md.Novelty(0.4)], ids=["keep", "novel"])
+@pytest.mark.parametrize("merge", [md.Drop(), md.AddToNearest()], ids=["drop", "nearest"])
+@pytest.mark.parametrize("evict", EVICTIONS.values(), ids=EVICTIONS.keys())
+def test_masses_and_weights_of_a_batch_go_where_those_of_its_pairs_go(evict, merge, gate, getkey):
+    """Of more pairs than slots, so that those of a batch take the places of each other."""
+    read = md.Normalised(prior=1.0)
+    memory = md.Memory(md.Exp(md.Dot()), md.Reweight(), gate, md.Budget(5, evict, merge), read)
+    whole = one = md.empty(memory, 2, 3, dtype=WIDE)
+    for _ in range(3):
+        keys, values = jax.random.normal(getkey(), (7, 2)), jax.random.normal(getkey(), (7, 3))
+        masses, logs = jax.random.normal(getkey(), (2, 7))
+        batch = Atoms(keys.round(1), values, masses, 3 * logs, jnp.linalg.norm(values, axis=-1))
+        whole = jax.jit(take, static_argnums=0)(memory, whole, batch)
+        one = jax.jit(one_by_one, static_argnums=0)(memory, one, batch)
+        for name in ("valid", "birth", "keys", "usage"):
+            np.testing.assert_array_equal(getattr(whole, name), getattr(one, name), err_msg=name)
+        for name in ("values", "masses", "log_weight"):
+            mine, theirs = (getattr(state, name)[one.valid] for state in (whole, one))
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12, err_msg=name)
+        for name in vars(one.counts):
+            assert getattr(whole.counts, name) == getattr(one.counts, name), name
+    assert int(one.counts.evicted) > 3
 
 
 def test_an_atom_that_is_nothing_yet_is_no_free_slot():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..spec._capacity import AddToNearest, Budget, Drop, LeaveOneOut, Oldest, Window
+from ..spec._capacity import AddToNearest, Drop, LeaveOneOut
 from ..spec._facts import degree, one_pair
 from ..spec._gate import admissions
 from ..spec._memory import Memory
@@ -15,8 +15,10 @@ from ..state import AbstractState, BufferState, fade, GramState, MatrixState, To
 from ..state._slots import arrival, count_more, offer
 from ..state._usage import observe
 from ..state._write import recall
-from ._greedy import decide, sinks_of
-from ._scatter import Atoms as Atoms, scatter
+from ._atoms import Atoms as Atoms
+from ._cells import is_foreseen
+from ._greedy import decide
+from ._scatter import scatter
 
 
 def fold(
@@ -110,30 +112,23 @@ def take(
 ) -> BufferState:
     """The buffer after a batch of pairs.
 
-    As long as nobody is evicted, or whoever is oldest is, and is lost or added to the nearest, the fate
-    of pairs is known ahead, and what they change is scattered at once. The rest is taken one by one.
+    Where it can be told before a batch is written who would go for whom, all is scattered at once.
+    Where not, so is what comes before the first pair that finds no room or moves a key, and the rest is
+    taken one by one.
     """
-    capacity, slots, size = memory.capacity, len(state.log_weight), len(batch.keys)
-    free = slots - jnp.sum(state.valid, dtype=jnp.int32)
-    count = jnp.asarray(size, jnp.int32)
-    if not isinstance(capacity, Budget | Window):
-        return scatter(memory, state, batch, decide(memory, state, batch.keys, batch.sizes, free))
-    evict = Oldest() if isinstance(capacity, Window) else capacity.evict
-    merge = Drop() if isinstance(capacity, Window) else capacity.merge
-    stays_put = isinstance(merge, Drop | AddToNearest)  # no key moves, nor all values
-    if isinstance(evict, Oldest) and stays_put:
-        turn = slots - sinks_of(memory)  # more than this would evict each other
-        for start in range(0, size, turn):
-            part = batch.rows(start, start + turn)
-            fate = decide(memory, state, part.keys, part.sizes, count)
-            state = scatter(memory, state, part, fate)
-        return state
-    room = free - int(isinstance(evict, LeaveOneOut))
-    fate = decide(memory, state, batch.keys, batch.sizes, count)
-    inserted = fate.inserted(slots)
-    known = (jnp.cumsum(inserted, dtype=jnp.int32) <= room) & (inserted | stays_put)
+    evict = memory.capacity.eviction()
+    if evict is None or is_foreseen(memory):
+        return scatter(memory, state, batch, *decide(memory, state, batch, evict, columns))
+    slots = len(state.log_weight)
+    stays_put = isinstance(memory.capacity.merging(), Drop | AddToNearest)  # no key moves
+    room = slots - jnp.sum(state.valid, dtype=jnp.int32) - int(isinstance(evict, LeaveOneOut))
+    fate, cells = decide(memory, state, batch, None)
+    inserted = fate.slot < slots
+    known = (jnp.cumsum(inserted, dtype=jnp.int32) <= room) & (
+        inserted | (~fate.admitted & stays_put)
+    )
     known = jnp.cumsum(~known) == 0
-    scattered = scatter(memory, state, batch, fate, known)
+    scattered = scatter(memory, state, batch, fate, cells, known)
     return one_by_one(memory, scattered, batch, ~known, columns)
 
 

@@ -4,207 +4,240 @@ Each pair sees the atoms as they stand after the pairs before it, so that the ba
 would do one after the other. All distances are taken at once; only the decisions are a loop.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..spec._capacity import AddToNearest, Budget, Oldest, Window
+from ..spec._capacity import AbstractEviction, AddToNearest, Oldest
 from ..spec._gate import admissions, Always, Arrival, Never, Novelty, Surprise
 from ..spec._memory import Memory
 from ..state import BufferState
-from ..state._shards import as_spread_as, top_k
+from ..state._shards import as_spread_as
+from ._atoms import Atoms
+from ._cells import BIG, Cells, cells_of
 from ._nearest import nearest, squares_between, swept
 
 
-_BIG = jnp.iinfo(jnp.int32).max
-_NOWHERE = _BIG - 1
-_LARGEST = 0x7F7FFFFF  # the bits of the largest float
+_NOWHERE = BIG - 1
 
 
 class Fate(NamedTuple):
-    """What becomes of the pairs of a batch; a slot of `slots` (one past the last) means none."""
+    """What becomes of the pairs of a batch.
+
+    Atoms that may change places have numbers: those in the cells before the batch first, then those of
+    the batch. A number past the last, and a slot past the last, mean none.
+    """
 
     slot: Int[Array, " batch"]
     """The slot that the pair takes as a new atom."""
+    gone: Int[Array, " batch"]
+    """The number of the atom that makes room for it."""
     neighbour: Int[Array, " batch"]
-    """The nearest atom: of a pair that was not admitted, or of the atom that made room for it."""
+    """Where atoms merge: the slot of the nearest atom, of a pair that takes no slot or of `gone`."""
+    receiver: Int[Array, " batch"]
+    """The number of that atom, if it has one."""
     rank: Int[Array, " batch"]
     """How many pairs of the batch became atoms before this one."""
+    admitted: Bool[Array, " batch"]
+    """Whether the gates let the pair in."""
+    remains: Bool[Array, " batch"]
+    """Whether the pair is an atom at the end of the batch."""
 
-    def inserted(self, slots: int) -> Bool[Array, " batch"]:
-        """Which pairs become atoms."""
-        return self.slot < slots
-
-    def of(self, there: Bool[Array, " batch"], slots: int) -> "Fate":
+    def of(self, there: Bool[Array, " batch"]) -> "Fate":
         """The same, and nothing of the other pairs."""
-        slot, neighbour = (jnp.where(there, x, slots) for x in self[:2])
-        return Fate(slot, neighbour, self.rank)
+        slot, gone, neighbour, receiver = (jnp.where(there, x, _NOWHERE) for x in self[:4])
+        remains = self.remains & there
+        return Fate(slot, gone, neighbour, receiver, self.rank, self.admitted, remains)
 
 
 class Near(NamedTuple):
     """Squared distances of some keys to all atoms that there may be before a pair of the batch."""
 
+    first: int
+    """The row of the first pair of the batch; rows before it are those of the cells."""
+
     stays: Float[Array, " rows"]
     """To the nearest of the atoms that stay."""
     slot: Int[Array, " rows"]
     """Where that one is."""
-    taken: Float[Array, "rows count"]
-    """To the atoms whose slots the batch may take."""
+    taken: Float[Array, "rows cells"]
+    """To the atoms in the cells."""
     new: Float[Array, "rows batch"]
     """To the batch."""
 
-    def closest(
-        self, row: Array, order: Array, there: Array, slots: Array
-    ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-        """`(squared distance, slot)` of the nearest atom; of equals, the lowest slot.
+    @property
+    def last(self) -> int:
+        """The last row."""
+        return len(self.stays) - 1
 
-        Of those in the slots `order` some are `there`; those of the batch are in `slots`, or nowhere.
-        """
+    def closest(self, row: Array, cells: Cells, now: "_Now") -> tuple[Array, Array]:
+        """`(squared distance, slot)` of the nearest atom there is; of equals, the lowest slot."""
         squares = jnp.concatenate(
             [
                 self.stays[row][None],
-                jnp.where(there, self.taken[row], jnp.inf),
-                jnp.where(slots < _NOWHERE, self.new[row], jnp.inf),
+                jnp.where(now.old, self.taken[row], jnp.inf),
+                jnp.where(now.new < _NOWHERE, self.new[row], jnp.inf),
             ]
         )
-        where = jnp.concatenate([self.slot[row][None], order, slots])
+        where = jnp.concatenate([self.slot[row][None], cells.slots, now.new])
         best = jnp.min(squares)
-        return best, jnp.min(jnp.where(squares == best, where, _BIG))
+        return best, jnp.min(jnp.where(squares == best, where, BIG))
 
 
 class Coherences(NamedTuple):
     """Coherences of the batch, as `Near` has distances."""
 
     stays: Float[Array, " batch"]
-    taken: Float[Array, "batch count"]
+    taken: Float[Array, "batch cells"]
     new: Float[Array, "batch batch"]
 
-    def most(self, row: Array, there: Array, slots: Array) -> Float[Array, ""]:
-        """The largest of a pair with any atom."""
-        old = jnp.max(jnp.where(there, self.taken[row], 0))
-        new = jnp.max(jnp.where(slots < _NOWHERE, self.new[row], 0))
+    def most(self, row: Array, now: "_Now") -> Float[Array, ""]:
+        """The largest of a pair with any atom there is."""
+        old = jnp.max(jnp.where(now.old, self.taken[row], 0))
+        new = jnp.max(jnp.where(now.new < _NOWHERE, self.new[row], 0))
         return jnp.maximum(self.stays[row], jnp.maximum(old, new))
 
 
-def sinks_of(memory: Memory) -> int:
-    """How many of the first atoms are never evicted."""
-    match memory.capacity:
-        case Window(sinks=sinks) | Budget(evict=Oldest(sinks=sinks)):
-            return sinks
-        case _:
-            return 0
+class _Now(NamedTuple):
+    """Who is where before a pair."""
+
+    owner: Int[Array, " cells"]
+    """The pair whose atom is in a cell; -1 for one from before the batch, -2 for none."""
+    new: Int[Array, " batch"]
+    """The slots of the atoms of the batch."""
+    score: Any
+    """The scores of who is in the cells, where the lowest goes."""
+    rank: Int[Array, ""]
+
+    @property
+    def old(self) -> Bool[Array, " cells"]:
+        """The cells with an atom from before the batch."""
+        return self.owner == -1
+
+    def number(self, cell: Int[Array, ""]) -> Int[Array, ""]:
+        """The number of the atom in a cell."""
+        return jnp.where(self.owner[cell] < 0, cell, len(self.owner) + self.owner[cell])
+
+    def without(self, cell: Int[Array, ""], when: Bool[Array, ""]) -> "_Now":
+        """Without the atom in a cell."""
+        pair = jnp.where(when, self.owner[cell], -1)
+        new = self.new.at[jnp.where(pair < 0, len(self.new), pair)].set(_NOWHERE, mode="drop")
+        owner = self.owner.at[cell].set(jnp.where(when, -2, self.owner[cell]))
+        return self._replace(owner=owner, new=new)
 
 
-def places(memory: Memory, state: BufferState, count: int) -> Int[Array, " count"]:
-    """The slots that the next `count` atoms take: free ones in order, then the oldest atoms'."""
-    slots = len(state.log_weight)
-    order = jnp.where(state.birth - state.origin < sinks_of(memory), _BIG, state.birth)
-    order = jnp.where(state.valid, order, jnp.arange(slots, dtype=jnp.int32) - slots)
-    # floats of the same bits have the same order (above 2^23: no denormals), and XLA takes the least of
-    # a million floats 50 times as fast as of integers, which it sorts
-    least = 2**23 + slots
-    bits = jnp.minimum(order, _LARGEST - least) + least
-    floats = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    return top_k(-floats, count, state.parts)[1].astype(jnp.int32)
-
-
-def passes_on(memory: Memory) -> bool:
-    """Whether an atom that makes room is known ahead, and adds what it knew to the nearest."""
-    match memory.capacity:
-        case Budget(evict=Oldest(), merge=AddToNearest()):
-            return True
-        case _:
-            return False
+def taking(state: BufferState, slots: Int[Array, " batch"]) -> Fate:
+    """Every pair in a slot of its own, whoever was there."""
+    index, nowhere = jnp.arange(len(slots), dtype=jnp.int32), jnp.full_like(slots, _NOWHERE)
+    enters = slots < len(state.log_weight)
+    held = enters & state.valid.at[slots].get(mode="fill", fill_value=False)
+    gone = jnp.where(held, index, _NOWHERE)
+    return Fate(slots, gone, nowhere, nowhere, index, jnp.ones_like(enters), enters)
 
 
 def decide(
     memory: Memory,
     state: BufferState,
-    keys: Float[Array, "batch key"],
-    errors: Float[Array, " batch"],
-    room: Int[Array, ""],
-) -> Fate:
-    """What becomes of every pair, where at most `room` of them can become atoms.
+    batch: Atoms,
+    evict: AbstractEviction | None,
+    columns: int | None = None,
+) -> tuple[Fate, Cells]:
+    """What becomes of every pair, and of whom the numbers are.
 
     **Arguments:**
 
     - `memory`, `state`: the memory, grounded, and what it holds.
-    - `keys`: the pairs' keys.
-    - `errors`: the norms of their error signals.
-    - `room`: how many atoms may be added; what is admitted beyond that is dropped.
+    - `batch`: the atoms that the pairs would be.
+    - `evict`: who makes room, one that `is_foreseen`; without it, what finds no room is left out.
+    - `columns`: how many columns of the values atoms are judged by.
     """
-    slots, batch = len(state.log_weight), len(keys)
-    count = min(batch, slots)
-    order = places(memory, state, count)
-    gates, passes = admissions(memory.gate), passes_on(memory)
-    if not gates and not passes:
-        rank = jnp.arange(batch, dtype=jnp.int32)
-        slot = jnp.where(rank < room, order[jnp.minimum(rank, count - 1)], slots)
-        return Fate(slot, jnp.full(batch, slots, jnp.int32), rank)
-    pairs, atoms = _look(state, keys, order, bool(gates), passes)
-    coherent = _coherences(memory, state, keys, order)
-    index, held = jnp.arange(count, dtype=jnp.int32), state.valid[order]
+    slots, size = len(state.log_weight), len(batch.keys)
+    cells, gates = cells_of(memory, state, batch, evict, columns), admissions(memory.gate)
+    merges = isinstance(memory.capacity.merging(), AddToNearest)
+    in_turn = evict is None or (isinstance(evict, Oldest) and size <= slots - evict.sinks)
+    if in_turn and not gates and not (merges and evict is not None):
+        room = cells.slots if evict is not None else jnp.where(cells.held, slots, cells.slots)
+        return taking(state, jnp.pad(room, (0, size - len(room)), constant_values=slots)), cells
+    of_pairs = bool(gates) or (merges and not in_turn)
+    near = _look(state, batch.keys, cells, of_pairs, merges and evict is not None)
+    coherent = _coherences(memory, state, batch.keys, cells)
+    nowhere = jnp.asarray(_NOWHERE, jnp.int32)
 
-    def one(i: Array, fate: Fate) -> Fate:
-        used = fate.rank[i]
-        turn = jnp.minimum(used, count - 1)
-        new = jnp.where(fate.slot < slots, fate.slot, _NOWHERE)
-        admitted, neighbour = jnp.asarray(True), jnp.asarray(slots, jnp.int32)
-        if pairs is not None:
-            best, closest = pairs.closest(i, order, index >= used, new)
-            blank = jnp.zeros((), best.dtype)
-            most = blank if coherent is None else coherent.most(i, index >= used, new)
+    def one(now: _Now, turn: tuple[Array, Array]) -> tuple[_Now, Fate]:
+        i, size_of_error = turn
+        admitted, best, closest = jnp.asarray(True), None, nowhere
+        if near is not None and of_pairs:
+            best, closest = near.closest(near.first + i, cells, now)
+            most = jnp.zeros((), best.dtype) if coherent is None else coherent.most(i, now)
             for gate in gates:
-                admitted = admitted & gate.admits(Arrival(_root(best), most, errors[i]))
-            neighbour = jnp.where(~admitted & jnp.isfinite(best), closest, neighbour)
-        enters = admitted & (used < room)
-        if atoms is not None:
-            best, closest = atoms.closest(turn, order, index > used, new)
-            goes = enters & held[turn] & jnp.isfinite(best)
-            neighbour = jnp.where(goes, closest, neighbour)
-        return Fate(
-            fate.slot.at[i].set(jnp.where(enters, order[turn], slots)),
-            fate.neighbour.at[i].set(neighbour),
-            fate.rank.at[i + 1].set(used + enters.astype(jnp.int32), mode="drop"),
-        )
+                admitted = admitted & gate.admits(Arrival(_root(best), most, size_of_error))
+        free = (now.owner == -2) & (cells.slots < slots)
+        there, cell = jnp.any(free), jnp.argmax(free).astype(jnp.int32)
+        enters, goes = admitted & there, jnp.asarray(False)
+        if evict is not None:
+            victim = cells.lowest(now.score) if cells.victims is None else cells.victims[i]
+            outlives = True if cells.outlives is None else cells.outlives[i]
+            enters = admitted & (there | outlives)
+            goes, cell = enters & ~there, jnp.where(there, cell, victim)
+        gone, rest = jnp.where(goes, now.number(cell), _NOWHERE), now.without(cell, goes)
+        neighbour, receiver = nowhere, nowhere
+        if near is not None and merges:
+            if best is not None:
+                neighbour = jnp.where(~enters & jnp.isfinite(best), closest, _NOWHERE)
+            if evict is not None:
+                best, closest = near.closest(jnp.minimum(gone, near.last), cells, rest)
+                neighbour = jnp.where(goes & jnp.isfinite(best), closest, neighbour)
+            same = cells.slots == neighbour
+            there = jnp.any(same) & (neighbour < slots)
+            receiver = jnp.where(there, rest.number(jnp.argmax(same).astype(jnp.int32)), _NOWHERE)
+        place = jnp.where(enters, cell, len(cells.slots))
+        slot = jnp.where(enters, cells.slots[cell], _NOWHERE)
+        score = now.score
+        if score is not None:
+            own = cells.new[now.rank if isinstance(evict, Oldest) else i]
+            score = score.at[place].set(own.astype(score.dtype), mode="drop")
+        owner = rest.owner.at[place].set(i, mode="drop")
+        after = _Now(owner, rest.new.at[i].set(slot), score, now.rank + enters.astype(jnp.int32))
+        return after, Fate(slot, gone, neighbour, receiver, now.rank, admitted, enters)
 
-    none = jnp.full(batch, slots, jnp.int32)
-    start, stop = jnp.asarray(0, jnp.int32), jnp.asarray(batch, jnp.int32)
-    return jax.lax.fori_loop(start, stop, one, Fate(none, none, jnp.zeros_like(none)))
+    owner = jnp.where(cells.held, -1, jnp.full_like(cells.slots, -2))
+    index = jnp.arange(size, dtype=jnp.int32)
+    start = _Now(owner, jnp.full_like(index, _NOWHERE), cells.old, jnp.zeros((), jnp.int32))
+    end, fates = jax.lax.scan(one, start, (index, batch.sizes))
+    return fates._replace(remains=end.new < _NOWHERE), cells
 
 
 def _look(
-    state: BufferState, keys: Array, order: Array, of_pairs: bool, of_atoms: bool
-) -> tuple[Near | None, Near | None]:
-    """The pairs, and the atoms whose slots they may take, beside all atoms: by one search."""
-    there = state.valid[order]
-    taken = jnp.where(there[:, None], state.keys[order], 0)
-    rows = jnp.concatenate([keys] * of_pairs + [taken] * of_atoms)
-    square, slot = nearest(state.keys, state.valid.at[order].set(False), rows, state.parts)
-
-    def near(part: slice, own: Array) -> Near:
-        of_taken = jnp.where(there[None, :], squares_between(taken, own), jnp.inf)
-        return Near(square[part], slot[part], of_taken, squares_between(keys, own))
-
-    first = len(keys) * of_pairs
-    return (
-        near(slice(first), keys) if of_pairs else None,
-        near(slice(first, None), taken) if of_atoms else None,
-    )
+    state: BufferState, keys: Array, cells: Cells, of_pairs: bool, of_atoms: bool
+) -> Near | None:
+    """The pairs, and the atoms in the cells, beside all atoms: by one search."""
+    if not of_pairs and not of_atoms:
+        return None
+    taken = _taken(state, cells)
+    rows = jnp.concatenate([taken] * of_atoms + [keys] * of_pairs)
+    allowed = state.valid.at[cells.slots].set(False, mode="drop")
+    square, slot = nearest(state.keys, allowed, rows, state.parts)
+    of_cells = jnp.where(cells.held[None, :], squares_between(taken, rows), jnp.inf)
+    first = len(taken) * of_atoms
+    return Near(first, square, slot, of_cells, squares_between(keys, rows))
 
 
-def _coherences(memory: Memory, state: BufferState, keys: Array, order: Array) -> Coherences | None:
+def _taken(state: BufferState, cells: Cells) -> Array:
+    stored = state.keys.at[cells.slots].get(mode="fill", fill_value=0)
+    return jnp.where(cells.held[:, None], stored, 0)
+
+
+def _coherences(memory: Memory, state: BufferState, keys: Array, cells: Cells) -> Coherences | None:
     """The coherences, where a gate looks at them."""
     simple = Always | Never | Novelty | Surprise
     if all(isinstance(gate, simple) for gate in admissions(memory.gate)):
         return None
-    there = state.valid[order]
-    taken = jnp.where(there[:, None], state.keys[order], 0)
+    allowed = state.valid.at[cells.slots].set(False, mode="drop")
     return Coherences(
-        _most_coherent(memory, state, state.valid.at[order].set(False), keys),
-        jnp.where(there[None, :], _coherence(memory, taken, keys), 0),
+        _most_coherent(memory, state, allowed, keys),
+        jnp.where(cells.held[None, :], _coherence(memory, _taken(state, cells), keys), 0),
         _coherence(memory, keys, keys),
     )
 

@@ -17,9 +17,10 @@ from ..nn._grown import GrownLayer
 from ..spec._facts import descends, is_solved
 from ..spec._memory import Memory
 from ..state import BufferState
+from ._cells import cells_of
 from ._fold import Atoms, scatter
 from ._given import given, place_of
-from ._greedy import Fate, places
+from ._greedy import taking
 from ._layers import growing, stacked, tapped
 
 
@@ -127,9 +128,8 @@ def _planted(
     if values == "normal":
         drawn = jax.random.normal(of_values, shape, layer.dtype) / math.sqrt(count)
     atoms = Atoms(keys, drawn, jnp.full_like(blank, mass / count), blank, blank)
-    nowhere = jnp.full(count, len(state.log_weight), jnp.int32)
-    fate = Fate(places(memory, state, count), nowhere, jnp.arange(count, dtype=jnp.int32))
-    planted = scatter(memory, state, atoms, fate)
+    cells = cells_of(memory, state, atoms, None)
+    planted = scatter(memory, state, atoms, taking(state, cells.slots), cells)
     whole_state = jax.tree.map(lambda old, new: old.at[index].set(new), whole.state, planted)
 
     def state_of(model: Any) -> Any:

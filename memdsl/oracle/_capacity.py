@@ -68,16 +68,13 @@ def offer(memory: Memory, function: Function, atom: Atom, *, admitted: bool) -> 
         draw = jax.random.uniform(key_of_draw, (), jnp.float32)
         if not float(draw) * (function.seen + 1) < capacity.size:
             return merged(memory, function, atom)
-    scores = _scores(memory, function, capacity.evict)
-    victim = min(range(len(scores)), key=scores.__getitem__)
-    without, slot = _without(memory, after, victim)
+    without, slot = _without(memory, after, _victim(memory, function, capacity.evict))
     return without.put(atoms=(*without.atoms[:slot], atom, *without.atoms[slot:]))
 
 
 def merged(memory: Memory, function: Function, gone: Atom) -> Function:
     """The function with what an atom knew put on the atoms that are there."""
-    merge = memory.capacity.merge if isinstance(memory.capacity, Budget) else Drop()
-    atoms = function.atoms
+    merge, atoms = memory.capacity.merging(), function.atoms
     if isinstance(merge, Drop) or not atoms:
         return function
     if isinstance(merge, Pairwise):
@@ -161,6 +158,15 @@ def _without(memory: Memory, function: Function, victim: int) -> tuple[Function,
     return merged(memory, function.put(atoms=rest), function.atoms[victim]), victim
 
 
+def _victim(memory: Memory, function: Function, evict: Any) -> int:
+    """The atom that makes room."""
+    if isinstance(evict, Random):
+        count = len(function.atoms)
+        return int(jax.random.randint(_draw(evict, function), (), 0, count, jnp.int32))
+    scores = _scores(memory, function, evict)
+    return min(range(len(scores)), key=scores.__getitem__)
+
+
 def _scores(memory: Memory, function: Function, evict: Any) -> list[float]:
     """A number for every atom; the lowest goes."""
     atoms = function.atoms
@@ -170,9 +176,6 @@ def _scores(memory: Memory, function: Function, evict: Any) -> list[float]:
         return [plain(atom.usage) for atom in atoms]
     if isinstance(evict, Smallest):
         return [plain(jnp.sqrt(jnp.sum(c * c))) for c in _coefficients(memory, function)]
-    if isinstance(evict, Random):
-        draws = jax.random.uniform(_draw(evict, function), (len(atoms),), jnp.float32)
-        return [float(draw) for draw in draws]
     raise undefined(evict)
 
 

@@ -52,10 +52,10 @@ def denote(
     - *Eviction* happens before a new atom enters, from a function that has already faded and been
       recalled; `LeaveOneOut` lets the new atom in first. For `Ridge` the coefficient of an atom is
       what the solved problem gives it, and `LeaveOneOut` takes the inverse of that problem.
-    - `Random` draws, at the t-th pair written since the last start (t from 0), one
-      `jax.random.uniform(fold_in(key(seed), t), (size,), float32)` for the slots, the lowest goes;
-      with `reservoir` the new atom enters where `uniform(fold_in(fold_in(key(seed), t), 1), (),
-      float32) (t + 1) < size`, and is merged where it does not.
+    - `Random` draws, at the t-th pair written since the last start (t from 0), the slot of the atom
+      that goes, `jax.random.randint(fold_in(key(seed), t), (), 0, size, int32)`; with `reservoir` the
+      new atom enters where `uniform(fold_in(fold_in(key(seed), t), 1), (), float32) (t + 1) < size`,
+      and is merged where it does not.
     - `LeastUsed` is told of every query once the token is written, even if it was answered before:
       the share of each stored atom in sum |w kernel|, whether or not `TopK` lets it answer.
     - Momentum is a second coefficient of every atom: it leaves and merges with its atom. An atom to

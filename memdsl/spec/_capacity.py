@@ -17,6 +17,14 @@ class AbstractCapacity(Spec):
         """The number of atoms, `inf` where there is no bound."""
         return math.inf
 
+    def eviction(self) -> "AbstractEviction | None":
+        """Who makes room for an admitted atom; nobody, where what finds none is dropped."""
+        return None
+
+    def merging(self) -> "AbstractMerge":
+        """What becomes of what is not kept."""
+        return Drop()
+
 
 class All(AbstractCapacity):
     """Every atom is kept.
@@ -61,6 +69,9 @@ class Window(AbstractCapacity):
 
     def slots(self) -> float:
         return self.size + self.sinks
+
+    def eviction(self) -> "AbstractEviction":
+        return Oldest(sinks=self.sinks)
 
 
 class AbstractEviction(Spec):
@@ -308,6 +319,12 @@ class Budget(AbstractCapacity):
 
     def slots(self) -> float:
         return self.size
+
+    def eviction(self) -> AbstractEviction:
+        return self.evict
+
+    def merging(self) -> AbstractMerge:
+        return self.merge
 
     def __check__(self) -> None:
         sinks = self.evict.sinks if isinstance(self.evict, Oldest) else 0

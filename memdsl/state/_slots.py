@@ -1,7 +1,7 @@
 """What a buffer does with a pair: which slot it takes, who leaves, and what becomes of the rest."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,12 @@ from jaxtyping import Array
 
 from ..spec._capacity import (
     AbstractEviction,
-    Budget,
     Drop,
     LeastUsed,
     LeaveOneOut,
     Oldest,
     Random,
     Smallest,
-    Window,
 )
 from ..spec._facts import is_solved
 from ..spec._gate import admissions, Arrival
@@ -84,12 +82,11 @@ def offer(
     """
     capacity, full = memory.capacity, jnp.all(state.valid)
     admitted = admitted & there
-    if not isinstance(capacity, Budget | Window):
+    evict, merge = capacity.eviction(), capacity.merging()
+    if evict is None:
         enters = admitted & ~full
         state = count_more(state, dropped=there & ~enters)
         return _put(state, _free(state, enters), enters, key, value, mass, log_weight)
-    evict = capacity.evict if isinstance(capacity, Budget) else Oldest(sinks=capacity.sinks)
-    merge = capacity.merge if isinstance(capacity, Budget) else Drop()
     enters = admitted & (~full | _outlives(state, evict))
     own = Gone(*(jnp.asarray(x, state.keys.dtype) for x in (key, value, mass, log_weight)))
     pair = (enters, key, value, mass, log_weight)
@@ -132,12 +129,15 @@ def evicted(
     Where not `when`, all atoms stay.
     """
 
-    def lowest() -> Array:
-        score = _scores(memory, jax.lax.stop_gradient(state), evict, columns)
-        highest = _LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
-        return jnp.argmin(jnp.where(state.valid, score, jnp.asarray(highest, score.dtype)))
+    def victim() -> Array:
+        if isinstance(evict, Random):
+            count = jnp.sum(state.valid, dtype=jnp.int32)
+            return jnp.argmax(
+                jnp.cumsum(state.valid, dtype=jnp.int32) > drawn(evict, _turn(state), count)
+            )
+        return jnp.argmin(scores(memory, jax.lax.stop_gradient(state), evict, columns))
 
-    slot = _looked_for(when, lowest)
+    slot = _looked_for(when, victim)
     log_weight = row_of(state.log_weight, slot)
     mass = jnp.zeros_like(log_weight) if state.masses is None else row_of(state.masses, slot)
     gone = Gone(row_of(state.keys, slot), row_of(state.values, slot), mass, log_weight)
@@ -149,8 +149,22 @@ def _outlives(state: BufferState, evict: AbstractEviction) -> Array:
     """Whether a new atom takes the place of one in a full buffer, where it may be the one that goes."""
     if not isinstance(evict, Random) or not evict.reservoir:
         return jnp.asarray(True)
-    draw = jax.random.uniform(jax.random.fold_in(_draw(state, evict), 1), (), jnp.float32)
-    return draw * (_turn(state) + 1).astype(jnp.float32) < len(state.valid)
+    return stays(evict, _turn(state), len(state.valid))
+
+
+def drawn(evict: Random, turn: Array, count: Array | int) -> Array:
+    """Which of so many atoms goes for the `turn`-th pair, from 0 in the order of their slots."""
+    return jax.random.randint(_draw(evict, turn), (), 0, count, jnp.int32)
+
+
+def stays(evict: Random, turn: Array, count: int) -> Array:
+    """Whether the `turn`-th pair is among the `count` that a reservoir keeps of all so far."""
+    draw = jax.random.uniform(jax.random.fold_in(_draw(evict, turn), 1), (), jnp.float32)
+    return draw * (turn + 1).astype(jnp.float32) < count
+
+
+def _draw(evict: Random, turn: Array) -> Array:
+    return jax.random.fold_in(jax.random.key(evict.seed), turn)
 
 
 def insert(
@@ -164,6 +178,37 @@ def insert(
 ) -> BufferState:
     """The buffer with a new atom in it: `offer` of a pair that is admitted."""
     return offer(memory, state, jnp.asarray(True), key, value, mass, log_weight, columns)
+
+
+def scores(
+    memory: Memory, state: BufferState, evict: AbstractEviction, columns: int | None = None
+) -> Array:
+    """A number for every atom; the lowest goes. Empty slots have the highest."""
+    match evict:
+        case LeaveOneOut():
+            score = _missed(memory, state, evict, columns)
+        case Oldest():
+            score = seniority(evict, state, state.birth)
+        case Smallest() if is_solved(memory):
+            score = log_size(state.coefficients(memory), jnp.zeros_like(state.log_weight))
+        case Smallest():
+            score = log_size(state.values[:, :columns], state.log_weight)
+        case LeastUsed():
+            score = state.usage
+        case _:
+            raise TypeError(f"no rule for {evict!r}")
+    highest = _LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
+    return jnp.where(state.valid, score, jnp.asarray(highest, score.dtype))
+
+
+def seniority(evict: Oldest, state: BufferState, birth: Array) -> Array:
+    """What `Oldest` goes by: the birth of an atom, if it is not one of the first."""
+    return jnp.where(birth - state.origin < evict.sinks, _LAST, birth)
+
+
+def log_size(coefficients: Array, log_weight: Array) -> Array:
+    """What `Smallest` goes by: the logarithm of the square of a weighted coefficient's norm."""
+    return 2 * log_weight + jnp.log(jnp.sum(coefficients**2, -1))
 
 
 def _missed(memory: Memory, state: BufferState, evict: LeaveOneOut, columns: int | None) -> Array:
@@ -181,31 +226,9 @@ def _missed(memory: Memory, state: BufferState, evict: LeaveOneOut, columns: int
     return jnp.sqrt(jnp.sum(coefficients**2, -1)) / jnp.diag(inverse)
 
 
-def _scores(memory: Memory, state: BufferState, evict: Any, columns: int | None) -> Array:
-    """A number for every atom; the lowest goes."""
-    match evict:
-        case LeaveOneOut():
-            return _missed(memory, state, evict, columns)
-        case Oldest():
-            return jnp.where(state.birth - state.origin < evict.sinks, _LAST, state.birth)
-        case Smallest():
-            size = jnp.sum(state.values[:, :columns] ** 2, -1)
-            return 2 * state.log_weight + jnp.log(size)
-        case LeastUsed():
-            return state.usage
-        case Random():
-            return jax.random.uniform(_draw(state, evict), state.usage.shape, jnp.float32)
-        case _:
-            raise TypeError(f"no rule for {evict!r}")
-
-
 def _turn(state: BufferState) -> Array:
     """The number of this pair since the last start, from 0 (it is count_more as attempted already)."""
     return state.counts.attempted - 1 - state.began
-
-
-def _draw(state: BufferState, evict: Random) -> Array:
-    return jax.random.fold_in(jax.random.key(evict.seed), _turn(state))
 
 
 def _put(

@@ -122,6 +122,34 @@ def test_the_smallest_goes(seed: int):
 
 
 @law
+def test_of_a_ridge_memory_the_smallest_solved_coefficient_goes(seed: int):
+    kernel, strength = md.RBF(scale=1.5), 0.3
+    memory = md.Memory(kernel, md.Ridge(strength), capacity=md.Budget(3, md.Smallest()))
+    made = inputs(memory, seed)
+    keys, values = np.asarray(made["keys"]), np.asarray(made["values"])
+    queries = np.asarray(made["queries"])
+
+    def pairs(k: np.ndarray, q: np.ndarray) -> np.ndarray:
+        return np.exp(-np.sum((k[:, None] - q[None]) ** 2, -1) / (2 * 1.5**2))
+
+    def solved(kept: list[int]) -> np.ndarray:
+        gram = pairs(keys[kept], keys[kept]) + strength * np.eye(len(kept))
+        return np.linalg.solve(gram, values[kept])
+
+    kept, expected = [], []
+    for t in range(TIME):
+        if len(kept) == 3:
+            goes = int(np.argmin(np.linalg.norm(solved(kept), axis=1)))
+            kept[goes] = t
+        else:
+            kept.append(t)
+        expected.append(pairs(queries[t][None], keys[kept])[0] @ solved(kept))
+    close(denote(memory, made), np.stack(expected))
+    state = md.empty(memory, KEY, VALUE, dtype=jnp.float64)
+    close(md.run(memory, state, **made)[1], np.stack(expected))
+
+
+@law
 def test_the_least_used_goes(seed: int):
     memory = md.Memory(
         md.Exp(md.Dot()), md.Hebb(), capacity=md.Budget(3, md.LeastUsed(0.5)), read=md.Normalised()

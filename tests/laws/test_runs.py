@@ -71,6 +71,7 @@ CORE = {
     ),
     "used": md.Memory(md.RBF(), DELTA, DECAY, md.Budget(3, md.LeastUsed(0.5))),
     "reservoir": md.Memory(md.RBF(), DELTA, capacity=md.Budget(3, md.Random(1, reservoir=True))),
+    "solved": md.Memory(md.RBF(), md.Ridge(0.7), DECAY, md.Budget(3, md.Smallest())),
     "nearest": md.Memory(md.RBF(), DELTA, DECAY, read=md.TopK(2)),
     "blocks": md.Memory(
         LISTS["kernel"]["root"], gate=DECAY, read=md.TopBlocks(2, 2, first=0, latest=1)
