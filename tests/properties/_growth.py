@@ -1,13 +1,12 @@
 """Identities of growing layers: math of the dual form, of kernel layers, and of what is let in."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import memdsl as md
+from memdsl.grow._fold import plain_atoms
 from memdsl.grow._greedy import decide
 from memdsl.nn._grown import GrownLayer
 from tests.properties._table import check
@@ -184,11 +183,9 @@ def _novel(threshold: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndar
         build(layer(memory, 2), 2), (md.grow.Pairs(jnp.asarray(stored), jnp.ones((12, 2))),)
     )
     held = np.asarray(model.state.keys)[np.asarray(model.state.valid)]
-    room = jnp.asarray(30, jnp.int32)
-    fate = jax.jit(functools.partial(decide, memory))(
-        model.state, jnp.asarray(batch), jnp.ones(30), room
-    )
-    return held, batch, np.asarray(fate.inserted(64))
+    atoms = plain_atoms(jnp.asarray(batch), -jnp.ones((30, 2)), jnp.ones((30, 2)))
+    fate, _ = jax.jit(lambda state: decide(memory, state, atoms, None))(model.state)
+    return held, batch, np.asarray(fate.slot < 64)
 
 
 @check(
