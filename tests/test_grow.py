@@ -757,7 +757,7 @@ def test_slots_are_taken_free_ones_first_then_by_age(getkey):
         log_weight=jnp.array([0.0, -jnp.inf, 0.0, -jnp.inf, 0.0]),
         birth=jnp.array([7, 9, 0, 1, 3], jnp.int32),
     )
-    np.testing.assert_array_equal(places(state, 4, sinks=1), [1, 3, 4, 0])
+    np.testing.assert_array_equal(places(state, 4, md.Oldest(sinks=1)), [1, 3, 4, 0])
 
 
 def test_what_is_decided_does_not_depend_on_how_full_it_is(getkey):

@@ -16,10 +16,6 @@ class Atoms(NamedTuple):
     sizes: Float[Array, " batch"]
     """The norms of their error signals."""
 
-    def rows(self, start: int, stop: int) -> "Atoms":
-        """Some of them."""
-        return Atoms(*(rows[start:stop] for rows in self))
-
 
 class Moved(NamedTuple):
     """Coefficients without their keys, `exp(log) (value, mass)` in every row."""

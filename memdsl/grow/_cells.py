@@ -19,12 +19,12 @@ from ..spec._facts import is_solved
 from ..spec._memory import Memory
 from ..state import BufferState
 from ..state._shards import top_k
-from ..state._slots import drawn, log_size, scores, seniority, stays
+from ..state._slots import drawn, LAST, log_size, scores, seniority, stays
 from ._atoms import Atoms
 
 
-BIG = jnp.iinfo(jnp.int32).max
 _LARGEST = 0x7F7FFFFF  # the bits of the largest float
+_OLDEST = Oldest()
 
 
 class Cells(NamedTuple):
@@ -47,7 +47,7 @@ class Cells(NamedTuple):
 
     def lowest(self, score: Array) -> Int[Array, ""]:
         """The cell with the lowest score; of equals, the one with the lowest slot."""
-        return jnp.argmin(jnp.where(score == jnp.min(score), self.slots, BIG)).astype(jnp.int32)
+        return jnp.argmin(jnp.where(score == jnp.min(score), self.slots, LAST)).astype(jnp.int32)
 
 
 def is_foreseen(memory: Memory) -> bool:
@@ -78,7 +78,7 @@ def cells_of(
             order = places(state, count)
             return Cells(order, state.valid[order])
         case Oldest():
-            order = places(state, count, evict.sinks)
+            order = places(state, count, evict)
             births = state.counts.admitted + jnp.arange(size, dtype=jnp.int32)
             old, new = (seniority(evict, state, x) for x in (state.birth[order], births))
             return Cells(order, state.valid[order], old, new)
@@ -101,10 +101,9 @@ def _drawn(state: BufferState, evict: Random, count: int, size: int) -> Cells:
     turns = state.counts.attempted - state.began + jnp.arange(size, dtype=jnp.int32)
     victims = jax.vmap(lambda turn: drawn(evict, turn, slots))(turns)
     every = jnp.concatenate([_free(state, count), victims])
+    index = jnp.arange(len(every), dtype=jnp.int32)
     first = jnp.argmax(every[:, None] == every[None, :], axis=1).astype(jnp.int32)
-    order = jnp.where(
-        first == jnp.arange(len(every), dtype=jnp.int32), every, slots
-    )  # what is there twice, once
+    order = jnp.where(first == index, every, slots)  # what is there twice, once
     held = state.valid.at[order].get(mode="fill", fill_value=False)
     outlives = None
     if evict.reservoir:
@@ -118,11 +117,9 @@ def _free(state: BufferState, count: int) -> Int[Array, " count"]:
     return jnp.where(there > 0, slot, len(state.valid)).astype(jnp.int32)
 
 
-def places(state: BufferState, count: int, sinks: int = 0) -> Int[Array, " count"]:
-    """The slots that the next `count` atoms take: free ones in order, then the oldest atoms', but for
-    those of the first `sinks` atoms."""
-    slots = len(state.log_weight)
-    order = jnp.where(state.birth - state.origin < sinks, BIG, state.birth)
+def places(state: BufferState, count: int, evict: Oldest = _OLDEST) -> Int[Array, " count"]:
+    """The slots that the next `count` atoms take: free ones in order, then the oldest atoms'."""
+    slots, order = len(state.log_weight), seniority(evict, state, state.birth)
     order = jnp.where(state.valid, order, jnp.arange(slots, dtype=jnp.int32) - slots)
     # floats of the same bits have the same order (above 2^23: no denormals), and XLA takes the least of
     # a million floats 50 times as fast as of integers, which it sorts

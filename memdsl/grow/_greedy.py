@@ -15,12 +15,13 @@ from ..spec._gate import admissions, Always, Arrival, Never, Novelty, Surprise
 from ..spec._memory import Memory
 from ..state import BufferState
 from ..state._shards import as_spread_as
+from ..state._slots import LAST
 from ._atoms import Atoms
-from ._cells import BIG, Cells, cells_of
+from ._cells import Cells, cells_of
 from ._nearest import nearest, squares_between, swept
 
 
-_NOWHERE = BIG - 1
+_NOWHERE = LAST - 1
 
 
 class Fate(NamedTuple):
@@ -38,18 +39,13 @@ class Fate(NamedTuple):
     """Where atoms merge: the slot of the nearest atom, of a pair that takes no slot or of `gone`."""
     receiver: Int[Array, " batch"]
     """The number of that atom, if it has one."""
-    rank: Int[Array, " batch"]
-    """How many pairs of the batch became atoms before this one."""
     admitted: Bool[Array, " batch"]
     """Whether the gates let the pair in."""
-    remains: Bool[Array, " batch"]
-    """Whether the pair is an atom at the end of the batch."""
 
     def of(self, there: Bool[Array, " batch"]) -> "Fate":
         """The same, and nothing of the other pairs."""
         slot, gone, neighbour, receiver = (jnp.where(there, x, _NOWHERE) for x in self[:4])
-        remains = self.remains & there
-        return Fate(slot, gone, neighbour, receiver, self.rank, self.admitted, remains)
+        return Fate(slot, gone, neighbour, receiver, self.admitted)
 
 
 class Near(NamedTuple):
@@ -83,7 +79,7 @@ class Near(NamedTuple):
         )
         where = jnp.concatenate([self.slot[row][None], cells.slots, now.new])
         best = jnp.min(squares)
-        return best, jnp.min(jnp.where(squares == best, where, BIG))
+        return best, jnp.min(jnp.where(squares == best, where, LAST))
 
 
 class Coherences(NamedTuple):
@@ -110,6 +106,7 @@ class _Now(NamedTuple):
     score: Any
     """The scores of who is in the cells, where the lowest goes."""
     rank: Int[Array, ""]
+    """How many pairs of the batch became atoms."""
 
     @property
     def old(self) -> Bool[Array, " cells"]:
@@ -129,12 +126,12 @@ class _Now(NamedTuple):
 
 
 def taking(state: BufferState, slots: Int[Array, " batch"]) -> Fate:
-    """Every pair in a slot of its own, whoever was there."""
+    """Every pair in the cell of its own number, whoever was there."""
     index, nowhere = jnp.arange(len(slots), dtype=jnp.int32), jnp.full_like(slots, _NOWHERE)
     enters = slots < len(state.log_weight)
     held = enters & state.valid.at[slots].get(mode="fill", fill_value=False)
     gone = jnp.where(held, index, _NOWHERE)
-    return Fate(slots, gone, nowhere, nowhere, index, jnp.ones_like(enters), enters)
+    return Fate(slots, gone, nowhere, nowhere, jnp.ones_like(enters))
 
 
 def decide(
@@ -200,13 +197,12 @@ def decide(
             score = score.at[place].set(own.astype(score.dtype), mode="drop")
         owner = rest.owner.at[place].set(i, mode="drop")
         after = _Now(owner, rest.new.at[i].set(slot), score, now.rank + enters.astype(jnp.int32))
-        return after, Fate(slot, gone, neighbour, receiver, now.rank, admitted, enters)
+        return after, Fate(slot, gone, neighbour, receiver, admitted)
 
     owner = jnp.where(cells.held, -1, jnp.full_like(cells.slots, -2))
     index = jnp.arange(size, dtype=jnp.int32)
     start = _Now(owner, jnp.full_like(index, _NOWHERE), cells.old, jnp.zeros((), jnp.int32))
-    end, fates = jax.lax.scan(one, start, (index, batch.sizes))
-    return fates._replace(remains=end.new < _NOWHERE), cells
+    return jax.lax.scan(one, start, (index, batch.sizes))[1], cells
 
 
 def _look(

@@ -27,15 +27,18 @@ def scatter(
     there: Bool[Array, " batch"] | None = None,
 ) -> BufferState:
     """The buffer with the atoms of a batch in the slots that were decided, the rest merged; nothing
-    becomes of pairs that are not `there`, none of which comes before one that is."""
-    slots, numbers = len(state.log_weight), len(batch.keys) + len(cells.slots)
+    becomes of pairs that are not `there`, which come after those that are."""
+    slots, first = len(state.log_weight), len(cells.slots)
+    numbers = first + len(batch.keys)
     there = jnp.ones(len(batch.keys), bool) if there is None else there
     fate = fate.of(there)
     inserted, goes = fate.slot < slots, fate.gone < numbers
+    left = _named(fate.gone, numbers)
+    births = state.counts.admitted - 1 + jnp.cumsum(inserted, dtype=jnp.int32)
     leaves, new, old, moved = there & ~inserted, Moved.of(batch), None, None
     if isinstance(memory.capacity.merging(), AddToNearest):
         leaves = leaves | goes
-        new, old, moved = _passed_on(state, new, fate, cells)
+        new, old, moved = _passed_on(state, new, fate, cells, left[:first])
     state = count_more(
         state,
         attempted=jnp.sum(there),
@@ -46,8 +49,7 @@ def scatter(
     )
     if old is not None:
         state = _put(state, *old)
-    births = state.counts.admitted - jnp.sum(inserted, dtype=jnp.int32) + fate.rank
-    slot = jnp.where(fate.remains, fate.slot, slots)
+    slot = jnp.where(left[first:], slots, fate.slot)  # some made room for later ones
     state = _put(state, new, slot)
     state = state.put(
         keys=_set(state.keys, slot, batch.keys),
@@ -55,6 +57,11 @@ def scatter(
         usage=_set(state.usage, slot, 1),
     )
     return state if moved is None else _add(state, *moved)
+
+
+def _named(numbers: Int[Array, " batch"], count: int) -> Bool[Array, " count"]:
+    """Which of the first numbers are among some."""
+    return jnp.zeros(count, bool).at[numbers].set(True, mode="drop")
 
 
 def _set(old: Array, slot: Array, new: Any) -> Array:
@@ -74,10 +81,10 @@ _Placed = tuple[Moved, Int[Array, " rows"]]
 
 
 def _passed_on(
-    state: BufferState, new: Moved, fate: Fate, cells: Cells
+    state: BufferState, new: Moved, fate: Fate, cells: Cells, left: Bool[Array, " cells"]
 ) -> tuple[Moved, _Placed, _Placed]:
     """`(new, old, moved)`: the coefficients of the new atoms, of those in the cells to which something
-    was added, and what is added to which other ones.
+    was added and that have not `left`, and what is added to which other ones.
 
     With every pair one coefficient goes to a neighbour: its own, or that of the atom whose slot it
     takes, with all that pairs before it gave to that atom.
@@ -94,11 +101,7 @@ def _passed_on(
         return every.with_row(receiver, every.row(receiver).plus(given)), given
 
     every, given = jax.lax.scan(one, every, (giver, fate.receiver))
-    receives, leaves = (
-        jnp.zeros(numbers, bool).at[who].set(True, mode="drop")
-        for who in (fate.receiver, fate.gone)
-    )
-    changed = (receives & ~leaves)[:first] & cells.held
+    changed = _named(fate.receiver, first) & cells.held & ~left
     old, new = every.row(jnp.arange(first)), every.row(own)
     elsewhere = jnp.where(fate.receiver < numbers, slots, jnp.minimum(fate.neighbour, slots))
     return new, (old, jnp.where(changed, cells.slots, slots)), (given, elsewhere)

@@ -28,7 +28,7 @@ from ._solve import solve
 
 
 _Tree = TypeVar("_Tree")
-_LAST = jnp.iinfo(jnp.int32).max
+LAST = jnp.iinfo(jnp.int32).max
 
 
 def arrival(memory: Memory, state: BufferState, token: Token) -> Arrival:
@@ -197,13 +197,13 @@ def scores(
             score = state.usage
         case _:
             raise TypeError(f"no rule for {evict!r}")
-    highest = _LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
+    highest = LAST if jnp.issubdtype(score.dtype, jnp.integer) else jnp.inf
     return jnp.where(state.valid, score, jnp.asarray(highest, score.dtype))
 
 
 def seniority(evict: Oldest, state: BufferState, birth: Array) -> Array:
     """What `Oldest` goes by: the birth of an atom, if it is not one of the first."""
-    return jnp.where(birth - state.origin < evict.sinks, _LAST, birth)
+    return jnp.where(birth - state.origin < evict.sinks, LAST, birth)
 
 
 def log_size(coefficients: Array, log_weight: Array) -> Array:

@@ -184,7 +184,7 @@ def _novel(threshold: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     )
     held = np.asarray(model.state.keys)[np.asarray(model.state.valid)]
     atoms = plain_atoms(jnp.asarray(batch), -jnp.ones((30, 2)), jnp.ones((30, 2)))
-    fate, _ = jax.jit(lambda state: decide(memory, state, atoms, None))(model.state)
+    fate, _ = jax.jit(lambda state: decide(memory, state, atoms, md.Oldest()))(model.state)
     return held, batch, np.asarray(fate.slot < 64)
 
 
